@@ -31,8 +31,8 @@ const SILENCE_MS: u64 = 10_000;
 /// Recalls that a session is told of at once: with the longest names they still fit a reply. It asks again when it has obeyed.
 const TOLD_AT_ONCE: usize = 2048;
 
-/// While so many recalls are out, no more names are recalled from those who may hold them since before a restart: with many
-/// sessions that is one of each, for each name that is changed. Their term is waited for instead.
+/// While so many recalls are out, no more names and directories are recalled from those who may hold them since before a
+/// restart: with many sessions that is one of each, for each name that is changed. Their term is waited for instead.
 const RECALLS_MAX: usize = 1 << 18;
 
 /// What a lease covers.
@@ -59,15 +59,22 @@ pub(crate) struct Touched<'a> {
     pub(crate) inode: InodeId,
     /// The name in the directory `inode`, or the inode itself.
     pub(crate) name: Option<&'a Name>,
+    /// Who holds a lease on it may keep back what was done to it, and tells that when it is recalled.
+    may_be_kept_back: bool,
 }
 
 impl<'a> Touched<'a> {
     pub(crate) fn inode(inode: InodeId) -> Self {
-        Self { inode, name: None }
+        Self { inode, name: None, may_be_kept_back: true }
+    }
+
+    /// As [`Self::inode`], of one that is known to be a directory.
+    pub(crate) fn directory(inode: InodeId) -> Self {
+        Self { inode, name: None, may_be_kept_back: false }
     }
 
     pub(crate) fn name(parent: InodeId, name: &'a Name) -> Self {
-        Self { inode: parent, name: Some(name) }
+        Self { inode: parent, name: Some(name), may_be_kept_back: false }
     }
 
     fn subject(&self) -> Subject {
@@ -86,6 +93,12 @@ pub struct Recall {
     pub inode: InodeId,
     /// The name in the directory `inode`; `None`: the inode's own attributes and data.
     pub name: Option<Name>,
+}
+
+impl Recall {
+    fn subject(&self) -> Subject {
+        self.name.as_ref().map_or(Subject::inode(self.inode), |name| Subject::name(self.inode, name))
+    }
 }
 
 /// What earlier incarnations have left.
@@ -377,7 +390,7 @@ impl Leases {
         let subject = touched.subject();
         let others = presumed.sessions.iter().filter(|&&other| other != session);
         let mut others = others.filter(|&&other| !presumed.given_back.contains(&(subject, other)));
-        if touched.name.is_some() && self.out.values().map(BTreeMap::len).sum::<usize>() >= RECALLS_MAX {
+        if !touched.may_be_kept_back && self.out.values().map(BTreeMap::len).sum::<usize>() >= RECALLS_MAX {
             return others.next().map(|_| presumed.until_ms);
         }
         for &other in others {
@@ -438,7 +451,7 @@ impl Leases {
     pub(crate) fn acknowledge(&mut self, session: SessionId, ids: &[u64]) {
         for id in ids {
             let Some(recall) = self.out.get_mut(&session).and_then(|out| out.remove(id)) else { continue };
-            let subject = Touched { inode: recall.inode, name: recall.name.as_ref() }.subject();
+            let subject = recall.subject();
             self.table.release(subject, session);
             if let Some(presumed) = &mut self.presumed
                 && presumed.sessions.contains(&session)

@@ -82,8 +82,9 @@ impl Removal {
 
     /// Groups may be elsewhere now, so those that failed are asked again.
     pub(crate) fn map_changed(&self) {
-        self.paused.borrow_mut().clear();
-        self.may_be_back.notify_one();
+        if !self.paused.take().is_empty() {
+            self.may_be_back.notify_one();
+        }
         self.core.removable.notify_one();
     }
 
@@ -99,9 +100,11 @@ impl Removal {
             }
             // Each pass begins at the records that went last: not too often, or it would only read their tombstones. And one
             // that has to go over many which wait for their group takes no more than a tenth of the thread.
-            ring::sleep(BETWEEN_PASSES).await;
             let pause = pause_after(reading, begun.elapsed());
-            let _ = ring::timeout(pause, self.may_be_back.notified()).await;
+            // Also where groups come and go all the time.
+            let at_least = pause.min(2 * reading);
+            ring::sleep(at_least.max(BETWEEN_PASSES)).await;
+            let _ = ring::timeout(pause.saturating_sub(at_least), self.may_be_back.notified()).await;
             let _ = ring::timeout(self.until_next_try(), self.core.removable.notified()).await;
         }
     }

@@ -52,6 +52,9 @@ impl Core {
 impl State {
     pub(super) fn by_itself(&mut self) {
         if self.reopening {
+            if self.stopping {
+                self.dismiss_parked();
+            }
             return;
         }
         if self.shard.store().is_failed() {

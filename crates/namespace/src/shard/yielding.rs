@@ -90,7 +90,7 @@ impl<K: Kv> Shard<K> {
         if self.leases.are_none() || self.namespace.child(parent, name)?.is_some() {
             return Ok(());
         }
-        self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name)])
+        self.take_back(session, &[Touched::directory(parent), Touched::name(parent, name)])
     }
 
     /// Before a file is made, or one that is there is opened instead.
@@ -100,7 +100,7 @@ impl<K: Kv> Shard<K> {
         }
         let (parent, name) = (create.parent, create.name);
         match self.namespace.child(parent, name)? {
-            None => self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name)]),
+            None => self.take_back(session, &[Touched::directory(parent), Touched::name(parent, name)]),
             Some(child) if create.write_intent && !create.exclusive => {
                 self.take_back(session, &[Touched::inode(child)])
             }
@@ -121,9 +121,8 @@ impl<K: Kv> Shard<K> {
         }
         match self.namespace.child(parent, name)? {
             None => Ok(()),
-            Some(child) => {
-                self.take_back(session, &[Touched::inode(parent), Touched::name(parent, name), Touched::inode(child)])
-            }
+            Some(child) => self
+                .take_back(session, &[Touched::directory(parent), Touched::name(parent, name), Touched::inode(child)]),
         }
     }
 
@@ -140,7 +139,7 @@ impl<K: Kv> Shard<K> {
         let Some(moved) = self.namespace.child(source.0, source.1)? else { return Ok(()) };
         let mut touched = vec![Touched::inode(moved)];
         for (parent, name) in [source, target] {
-            touched.extend([Touched::inode(parent), Touched::name(parent, name)]);
+            touched.extend([Touched::directory(parent), Touched::name(parent, name)]);
         }
         touched.extend(self.namespace.child(target.0, target.1)?.map(Touched::inode));
         self.take_back(session, &touched)

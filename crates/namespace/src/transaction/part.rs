@@ -61,7 +61,7 @@ impl Moved {
     /// Whoever believes any of these names. The links of the directory that has them change with directories among them.
     fn touches(&self, directory: InodeId) -> Vec<Touched<'_>> {
         let names = self.entries.iter().map(|(name, _)| Touched::name(directory, name));
-        let itself = (self.counts().1 > 0).then(|| Touched::inode(directory));
+        let itself = (self.counts().1 > 0).then(|| Touched::directory(directory));
         names.chain(itself).collect()
     }
 }
@@ -180,7 +180,7 @@ impl Part {
     /// What it changes: whoever believes any of it has to be told before.
     pub(crate) fn touches(&self) -> Vec<Touched<'_>> {
         match self {
-            Self::Entry { parent, name, .. } => vec![Touched::inode(*parent), Touched::name(*parent, name)],
+            Self::Entry { parent, name, .. } => vec![Touched::directory(*parent), Touched::name(*parent, name)],
             Self::Link { inode, .. } | Self::Unlink(inode) | Self::Rmdir(inode) | Self::Move { inode, .. } => {
                 vec![Touched::inode(*inode)]
             }

@@ -112,7 +112,7 @@ impl<K: Kv> Shard<K> {
         if self.namespace.existing(directory)?.entries() > 0 {
             return Ok(Progress::More);
         }
-        match self.take_back(NOBODY, &[Touched::inode(directory)]) {
+        match self.take_back(NOBODY, &[Touched::directory(directory)]) {
             Ok(()) => {}
             Err(Error::Recalling) => return Ok(Progress::Waits),
             Err(error) => return Err(error),
@@ -123,7 +123,10 @@ impl<K: Kv> Shard<K> {
 
     /// Whatever flags it has: that it was made, or marked, is forgotten.
     fn remove_name(&mut self, directory: InodeId, name: &Name, child: InodeId) -> Result<()> {
-        self.take_back(NOBODY, &[Touched::inode(child), Touched::inode(directory), Touched::name(directory, name)])?;
+        self.take_back(
+            NOBODY,
+            &[Touched::inode(child), Touched::directory(directory), Touched::name(directory, name)],
+        )?;
         self.transactions.locks.may_change(child)?;
         self.apply_parts(&[Part::Entry { parent: directory, name: name.clone(), becomes: None }], None)?;
         self.remove_inode(child)
