@@ -581,8 +581,8 @@ impl Client {
         }
         self.in_background(async move |client| {
             if let Err(error) = client.publish(&Caller::patient(Credentials::default()), inode).await {
-                warn!(%inode, "cannot tell what was kept back of a new file: {error}; fsync and close will say so");
-                client.watch(inode, Instant::now() + AGE_MAX);
+                client.shared.complain(inode, error);
+                client.watch(inode, Instant::now() + TRY_AGAIN);
             }
         });
     }

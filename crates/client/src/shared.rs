@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use cluster::map::ClusterMap;
 use rustc_hash::FxHashMap;
 use telemetry::metrics::level;
+use telemetry::seldom::Seldom;
+use tracing::warn;
 use types::attr::Attr;
+use types::error::Errno;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
@@ -48,6 +51,9 @@ const BUCKETS: usize = 16;
 
 /// Before something is asked that a shard notes.
 pub(crate) type Before = Since<BUCKETS>;
+
+/// Pause between two log lines about what is kept back and cannot be told yet: it may be many files, each again and again.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 /// No shard has this incarnation.
 const UNKNOWN_INCARNATION: u64 = 0;
@@ -103,6 +109,8 @@ pub struct Shared {
     crowd: Mutex<Crowd>,
     pub(crate) drafts: Drafts,
     pub(crate) metrics: ClientMetrics,
+    /// That something kept back cannot be written or told yet, of all files: it is tried again and again.
+    complaints: Seldom,
 }
 
 impl Shared {
@@ -113,6 +121,7 @@ impl Shared {
         board.has_slept(ring::asleep());
         metrics.epoch.set(level(map.epoch.0));
         Arc::new(Self {
+            complaints: Seldom::every(COMPLAIN_EVERY),
             contents: Contents::new(config.data_cache, &metrics.contents),
             config,
             session,
@@ -195,6 +204,13 @@ impl Shared {
         let epoch = self.map().epoch.0;
         self.epoch.fetch_max(epoch, Ordering::Release);
         self.metrics.epoch.set(level(epoch));
+    }
+
+    /// What is kept back of a file cannot be told or written for now.
+    pub(crate) fn complain(&self, inode: InodeId, error: Errno) {
+        if let Some(left_out) = self.complaints.is_due(Instant::now()) {
+            warn!(%inode, left_out, "what is kept back of a file cannot be written: {error}; fsync and close will tell");
+        }
     }
 
     /// The client's wall clock, for the times of writes.

@@ -512,8 +512,7 @@ impl Client {
                 }
                 let Step::Write(flight, layout) = client.next_step(inode, None) else { return };
                 if let Err(error) = client.fly(&caller, flight, &layout).await {
-                    warn!(%inode, "cannot write what was kept back: {error}; fsync and close will tell");
-                    return;
+                    return client.shared.complain(inode, error);
                 }
             }
         });
@@ -537,7 +536,7 @@ impl Client {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             if let Err(error) = client.write_runs_out(&Caller::patient(Credentials::default()), inode).await {
-                warn!(%inode, "cannot write what was kept back: {error}; fsync and close will tell");
+                client.shared.complain(inode, error);
             }
         });
     }

@@ -11,3 +11,4 @@ pub mod metrics;
 pub mod names;
 pub mod process;
 pub mod runtime;
+pub mod seldom;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::time::{Duration, Instant};
 
+use telemetry::seldom::Seldom;
 use types::error::Errno;
 use types::id::SessionId;
 
@@ -16,12 +17,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two log lines about too many sessions: who is sent away comes again at once.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
+#[derive(Debug)]
 pub(super) struct Newcomers {
     /// The commit that has the session's record.
     commits: BTreeMap<SessionId, u64>,
-    /// When the log last said that there is no room for one more.
-    complained: Option<Instant>,
+    /// That there is no room for one more.
+    complaints: Seldom,
+}
+
+impl Default for Newcomers {
+    fn default() -> Self {
+        Self { commits: BTreeMap::new(), complaints: Seldom::every(COMPLAIN_EVERY) }
+    }
 }
 
 impl Newcomers {
@@ -29,14 +36,15 @@ impl Newcomers {
         self.commits.insert(session, commit);
     }
 
-    /// There were `sessions` already, as many as may be. True where the log was told.
-    pub(super) fn was_sent_away(&mut self, sessions: usize, now: Instant) -> bool {
-        let is_due = self.complained.is_none_or(|at| now.saturating_duration_since(at) >= COMPLAIN_EVERY);
-        if is_due {
-            self.complained = Some(now);
-            tracing::warn!(sessions, "more clients than sessions_max: others wait until some have left or expired");
+    /// There were `sessions` already, as many as may be.
+    pub(super) fn was_sent_away(&self, sessions: usize, now: Instant) {
+        if let Some(left_out) = self.complaints.is_due(now) {
+            tracing::warn!(
+                sessions,
+                left_out,
+                "more clients than sessions_max: others wait until some have left or expired"
+            );
         }
-        is_due
     }
 
     /// Of these, what up to `synced` was committed is on disk.
@@ -72,13 +80,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_log_is_told_of_too_many_sessions_once_a_minute() {
-        let (mut newcomers, begun) = (Newcomers::default(), Instant::now());
-        let told = |seconds| newcomers.was_sent_away(7, begun + Duration::from_secs(seconds));
-        assert_eq!([0, 1, 59, 60, 61, 119, 120].map(told), [true, false, false, true, false, false, true]);
-    }
 
     #[test]
     fn a_session_is_new_until_it_is_on_disk() {
