@@ -32,8 +32,8 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`; `EPERM` by its flags; with a size `EISDIR`, `EINVAL` (no regular file), `EFBIG`, and `EOPNOTSUPP` where
     /// contents in the metadata would pass their limit, or, with `inline`, where they are not there, or where there are
-    /// objects, and the session has no write intent, or not the end although others may have written; `EOPNOTSUPP` for the mode of a
-    /// symlink, or flags of what has none.
+    /// objects, and the session has no write intent, or not the end although others may have written; `EOPNOTSUPP` for the
+    /// mode of a symlink, or flags of what has none.
     pub fn set(&mut self, exactly: Exactly, inode: InodeId, change: &SetAttr, inline: bool) -> Result<InodeView> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat(exactly, outcome);
