@@ -117,13 +117,17 @@ impl End {
         free
     }
 
+    /// The rest of a write that was cut may follow.
+    fn is_unfinished(&self, now: Instant) -> bool {
+        self.unfinished_until.is_some_and(|until| now < until)
+    }
+
     /// `number`: for the turn.
     fn look_if_free(&mut self, number: u64, now: Instant) -> Wanted {
         if !self.wanted {
             return Wanted::Gone;
         }
-        let may_go_on = self.unfinished_until.is_some_and(|until| now < until);
-        if may_go_on || !self.take_turn_first(number) { Wanted::Busy } else { Wanted::Free }
+        if self.is_unfinished(now) || !self.take_turn_first(number) { Wanted::Busy } else { Wanted::Free }
     }
 }
 
@@ -150,6 +154,8 @@ pub(crate) struct Turn {
     shared: Arc<Shared>,
     inode: InodeId,
     number: u64,
+    /// When it began, the rest of a write that was cut was still to come.
+    rest_follows: bool,
 }
 
 impl Drop for Turn {
@@ -196,13 +202,16 @@ impl Client {
     /// As [`Self::turn_at_end`], of who is in the queue.
     pub(crate) async fn turn_of(&self, caller: &Caller<'_>, place: Place) -> Result<Turn, Errno> {
         let Place { inode, number, .. } = place;
-        while !self.shared.with_file(inode, |file| file.end.take_turn(number)).ok_or(Errno::EBADF)? {
+        let take = |file: &mut File| file.end.take_turn(number).then(|| file.end.is_unfinished(Instant::now()));
+        loop {
+            if let Some(rest_follows) = self.shared.with_file(inode, take).ok_or(Errno::EBADF)? {
+                return Ok(Turn { shared: Arc::clone(&self.shared), inode, number, rest_follows });
+            }
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
             ring::sleep(LOOK_AGAIN).await;
         }
-        Ok(Turn { shared: Arc::clone(&self.shared), inode, number })
     }
 
     /// Holds the end of the file, which this client intends to write. It is the caller's turn.
@@ -260,6 +269,13 @@ impl Client {
         });
     }
 
+    /// The caller is done at the end, where it may have come between the parts of a long append: no program waits for it, so that
+    /// the kernel lets it in.
+    pub(crate) fn leave_end_as_found(&self, turn: Turn) {
+        let rest_follows = turn.rest_follows;
+        self.leave_end(turn, rest_follows);
+    }
+
     /// The caller is done at the end for now. `unfinished`: the rest of its write may follow.
     pub(crate) fn leave_end(&self, turn: Turn, unfinished: bool) {
         let now = Instant::now();
@@ -288,7 +304,9 @@ impl Client {
             match self.shared.with_file(inode, |file| file.end.look_if_free(number, Instant::now())) {
                 Some(Wanted::Busy) => ring::sleep(LOOK_IF_FREE).await,
                 Some(Wanted::Free) => {
-                    return self.give_end_back(Turn { shared: Arc::clone(&self.shared), inode, number }).await;
+                    return self
+                        .give_end_back(Turn { shared: Arc::clone(&self.shared), inode, number, rest_follows: false })
+                        .await;
                 }
                 // Also one that is not open: the close has given it back, or will.
                 Some(Wanted::Gone) | None => return,
@@ -316,6 +334,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_client;
 
     #[test]
     fn an_end_that_others_want_is_given_back_between_writes_and_not_within_one() {
@@ -329,6 +348,23 @@ mod tests {
         assert_eq!(end.look_if_free(1, now), Wanted::Busy, "the rest of the write is to come");
         assert_eq!(end.look_if_free(1, now + REST_PATIENCE), Wanted::Free, "it did not come");
         assert!(!end.take_turn(4), "until it is given back");
+    }
+
+    /// It was not let in by the kernel, which has a long append to the end first.
+    #[test]
+    fn who_came_between_the_parts_of_an_append_leaves_the_end_as_it_was() {
+        let (file, caller) = (InodeId(77), Caller::patient(Credentials::default()));
+        test_client::run(async |client| {
+            client.shared.with_new_file(file, || test_client::file(file), |file| file.add_handle(true));
+            for rest_follows in [true, false] {
+                let before = rest_follows.then(|| Instant::now() + Duration::from_secs(60));
+                client.shared.with_file(file, |file| file.end.unfinished_until = before);
+                let turn = client.turn_at_end(&caller, file).await.expect("it is open");
+                client.leave_end_as_found(turn);
+                let is_unfinished = client.shared.file_is(file, |file| file.end.is_unfinished(Instant::now()));
+                assert_eq!(is_unfinished, rest_follows);
+            }
+        });
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Client {
         let (before, doubt) = (requests(), Cell::new(None));
         let Ok(turn) = self.turn_at_end(caller, inode).await else { return false };
         let asked = self.ask_for_intent(&caller.noting(&doubt), inode, Purpose::Write).await;
-        self.leave_end(turn, false);
+        self.leave_end_as_found(turn);
         let is_answered = asked.is_ok() || doubt.get().is_none();
         if !is_answered {
             warn!(%inode, "cannot ask whether a write intent was given that nobody waits for: it is tried again");

@@ -188,7 +188,7 @@ impl Client {
             let caller = Caller::patient(Credentials::default());
             loop {
                 let told = client.ask_for_intent(&caller, inode, Purpose::Write).await;
-                client.leave_end(turn, false);
+                client.leave_end_as_found(turn);
                 if !matches!(told, Err(Errno::EIO)) || client.shared.has_ended() {
                     break;
                 }
