@@ -269,8 +269,8 @@ impl Client {
         });
     }
 
-    /// The caller is done at the end, where it may have come between the parts of a long append: no program waits for it, so that
-    /// the kernel lets it in.
+    /// The caller is done at the end, where it may have come between the parts of a long append: no program waits for it, so
+    /// that the kernel lets it in.
     pub(crate) fn leave_end_as_found(&self, turn: Turn) {
         let rest_follows = turn.rest_follows;
         self.leave_end(turn, rest_follows);

@@ -44,7 +44,7 @@ impl<K: Kv> Shard<K> {
         if let Some(size) = change.size {
             self.may_truncate(exactly.session, inode, &before, size, inline)?;
         }
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        self.take_back(exactly.session, &[touched(inode, &before)])?;
         self.reform(exactly, inode, &before, DirectoryChange::Set(*change))?;
         let layout = self.layout_if_unsettled(inode, &before)?;
         self.namespace.set(inode, change)?;
@@ -396,7 +396,7 @@ impl<K: Kv> Shard<K> {
         found.must_be_free()?;
         // What is refused anyway does not wait for others: it may be as long as a message.
         xattr::check(name, value, flags)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        self.take_back(exactly.session, &[touched(inode, &found)])?;
         if found.is_dir() {
             let (name, value) = (name.to_vec(), value.to_vec());
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
@@ -420,7 +420,7 @@ impl<K: Kv> Shard<K> {
         let found = self.namespace.existing(inode)?;
         found.must_be_free()?;
         check_name(name)?;
-        self.take_back(exactly.session, &[Touched::inode(inode)])?;
+        self.take_back(exactly.session, &[touched(inode, &found)])?;
         self.reform(exactly, inode, &found, DirectoryChange::RemoveXattr(name.to_vec()))?;
         self.namespace.remove_xattr(inode, name)?;
         self.record(exactly, Outcome::Done);
@@ -544,6 +544,10 @@ impl<K: Kv> Shard<K> {
         let unknown = self.grace_until_ms.is_some() && settle.gathered.is_some();
         !stays && !unknown && !self.holds.others_intend(session, settle.inode)
     }
+}
+
+fn touched(id: InodeId, inode: &Inode) -> Touched<'static> {
+    if inode.is_dir() { Touched::directory(id) } else { Touched::inode(id) }
 }
 
 fn repeat_done(outcome: Outcome) -> Result<()> {
