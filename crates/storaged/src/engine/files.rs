@@ -46,6 +46,21 @@ const FREE_IN_PLACE_MAX: u64 = 1 << 20;
 pub(super) const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 pub(super) const READ_ONLY: i32 = libc::O_RDONLY | libc::O_NOFOLLOW;
 
+/// Opens the file of an object below `root`, of its data or its checksums; makes it, and its folders, where they are missing.
+/// Blocks.
+pub(super) fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
+    let path = folders::path(object);
+    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
+    match create() {
+        Err(Errno::ENOENT) => {}
+        outcome => return outcome,
+    }
+    let folder = Folder::of(object);
+    syscall::make_folder(root, &c_string(folder.outer_name()))?;
+    syscall::make_folder(root, &c_string(folder.path()))?;
+    create()
+}
+
 /// Makes what lanes open of a target, and looks whether it can be listed: a lane that finds out has nobody to tell.
 ///
 /// # Errors

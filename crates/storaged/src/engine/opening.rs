@@ -11,11 +11,10 @@ use ring::sync::{Notify, Permit};
 use types::error::Errno;
 use types::id::ObjectId;
 
-use super::files::{Files, READ_ONLY, READ_WRITE};
-use super::folders::{self, Folder, c_string};
+use super::files::{self, Files, READ_ONLY, READ_WRITE};
 use super::sidecar::{Common, Sidecar};
 use super::sidecar_file::{self, Missing, Sought};
-use super::{lost, syscall};
+use super::{folders, lost, syscall};
 use crate::open_files::OpenFile;
 use crate::sums::header::Owner;
 
@@ -302,19 +301,6 @@ fn open_or_create(
         (None, Some(sums)) => sidecar_file::remove(sums, object).map(|()| Sought::default())?,
         (None, None) => Sought::default(),
     };
-    let fd = create(root, object)?;
+    let fd = files::create(root, object)?;
     Ok(Opened { fd, writable: true, created: true, sums })
-}
-
-fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
-    let path = folders::path(object);
-    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
-    match create() {
-        Err(Errno::ENOENT) => {}
-        outcome => return outcome,
-    }
-    let folder = Folder::of(object);
-    syscall::make_folder(root, &c_string(folder.outer_name()))?;
-    syscall::make_folder(root, &c_string(folder.path()))?;
-    create()
 }

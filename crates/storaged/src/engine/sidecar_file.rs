@@ -5,12 +5,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use types::error::Errno;
 use types::id::ObjectId;
 
-use super::folders::{self, Folder, c_string};
-use super::syscall;
+use super::files::{self, READ_WRITE};
+use super::{folders, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Trust, blocks, trust};
-
-const READ_WRITE: i32 = libc::O_RDWR | libc::O_NOFOLLOW;
 
 /// A sidecar's file as it was found, or made.
 #[derive(Debug)]
@@ -91,7 +89,7 @@ pub(super) fn open(root: RawFd, object: ObjectId, me: Owner, missing: Missing, s
         Err(Errno::EIO) if missing == Missing::Leave => return Ok(Sought::unreadable()),
         Err(Errno::ENOENT) => {
             is_new = true;
-            (create(root, object)?, true)
+            (files::create(root, object)?, true)
         }
         Err(Errno::EROFS) => match syscall::open_at(root, &path, super::files::READ_ONLY) {
             Ok(fd) => (fd, false),
@@ -140,19 +138,6 @@ pub(super) fn open_cached(root: RawFd, object: ObjectId, me: Owner, size: u64) -
     let len = syscall::stat(fd.as_raw_fd())?.0.size;
     let found = Found { fd, writable: true, header, len, made: None, uncut: false };
     if found.excess(me, size).is_some() { Err(Errno::EAGAIN) } else { Ok(found) }
-}
-
-fn create(root: RawFd, object: ObjectId) -> Result<OwnedFd, Errno> {
-    let path = folders::path(object);
-    let create = || syscall::open_at(root, &path, READ_WRITE | libc::O_CREAT);
-    match create() {
-        Err(Errno::ENOENT) => {}
-        outcome => return outcome,
-    }
-    let folder = Folder::of(object);
-    syscall::make_folder(root, &c_string(folder.outer_name()))?;
-    syscall::make_folder(root, &c_string(folder.path()))?;
-    create()
 }
 
 /// It is no error where there is none. Blocks.
