@@ -42,7 +42,7 @@ impl Newcomers {
             tracing::warn!(
                 sessions,
                 left_out,
-                "more clients than sessions_max: others wait until some have left or expired"
+                "more clients than sessions_max, which may be raised: others wait until some have left or expired"
             );
         }
     }
