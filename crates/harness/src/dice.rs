@@ -1,7 +1,7 @@
 //! Repeatable randomness.
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// Replays a run: the seed that a failed test has printed.
 const SEED: &str = "WEFT_TEST_SEED";

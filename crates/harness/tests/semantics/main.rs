@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../../namespace/tests/common/collisions.rs"]
+#[path = "../../../namespace/tests/one_shard/common/collisions.rs"]
 mod collisions;
 mod contents;
 mod flags;

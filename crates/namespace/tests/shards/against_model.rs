@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Limits, Model, New};
 use namespace::view::RENAME_WHITEOUT;
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::attr::FileType;
 use types::cred::Credentials;

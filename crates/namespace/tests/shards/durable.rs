@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::id::InodeId;
 

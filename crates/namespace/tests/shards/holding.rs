@@ -1,7 +1,7 @@
 //! What clients hold open while its names come, go and move in several shards.
 
 use namespace::acl::DEFAULT;
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::flags::FileFlags;
 use types::id::InodeId;

@@ -7,7 +7,7 @@ use namespace::schema::edge::Edge;
 use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::view::Exactly;
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::attr::{FileType, SetAttr};
 use types::id::{InodeId, SessionId, ShardId, TransactionId};

@@ -1,7 +1,7 @@
 //! Several shards over stores in memory, and messages between them that are delayed, reordered and lost, while processes
 //! are killed and the power is cut.
 
-#[path = "../common/collisions.rs"]
+#[path = "../one_shard/common/collisions.rs"]
 mod collisions;
 
 mod against_model;

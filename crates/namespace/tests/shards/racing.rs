@@ -1,6 +1,6 @@
 //! Clients that meet.
 
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::error::Errno;
 use types::id::{InodeId, ShardId};

@@ -19,7 +19,7 @@ use namespace::transaction::part::Part;
 use namespace::transaction::{Message, Outgoing, Reply};
 use namespace::view::Recall;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use types::attr::Attr;
 use types::error::Errno;
 use types::id::{InodeId, SessionId, ShardId};

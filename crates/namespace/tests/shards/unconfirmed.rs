@@ -11,7 +11,7 @@ use namespace::transaction::{Finished, Message, Outcome, Reply};
 use namespace::view::{Create, Exactly, Rename};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use types::attr::FileType;
 use types::error::Errno;
 use types::flags::FileFlags;

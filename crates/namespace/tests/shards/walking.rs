@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use namespace::view::Walked;
-use rand::Rng;
+use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::error::Errno;
 use types::id::{InodeId, ShardId};

@@ -1,4 +1,0 @@
-//! The tests of `operations.rs` over `/dev/fuse`.
-
-#[path = "operations.rs"]
-mod operations;

@@ -1,4 +1,0 @@
-//! The tests of `session.rs` over `/dev/fuse`.
-
-#[path = "session.rs"]
-mod session;

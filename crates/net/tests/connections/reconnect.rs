@@ -1,0 +1,133 @@
+//! A peer that goes away and comes back.
+
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use net::{CallError, ConnectError, Limits, Peer, To};
+use wire::op::Ping;
+
+use crate::common::{identity, identity_of, run, serve, serve_at, until};
+
+fn peer(addresses: Vec<SocketAddr>) -> Rc<Peer> {
+    Rc::new(Peer::new(addresses, Rc::new(identity()), Limits::default()))
+}
+
+/// An address where nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_restarted_service_is_found_again() {
+    run(async {
+        let mut running = serve(Limits::default());
+        let address = running.address;
+        let peer = peer(vec![address]);
+        let connection = peer.connection().await.unwrap();
+        assert_eq!(connection.incarnation(), 1);
+        running.store.hold.set(true);
+        let waiting = connection.clone();
+        let (sender, outcome) = ring::sync::oneshot();
+        ring::spawn(async move { sender.send(waiting.call(To::default(), &Ping {}).await) });
+        until(|| running.store.held.borrow().len() == 1).await;
+        running.stop();
+        assert!(matches!(outcome.await.unwrap(), Err(CallError::Closed(_))), "what was in flight is told");
+        assert!(connection.is_closed());
+        // The held request's answer has nowhere to go, and that is fine.
+        running.store.answer_held();
+
+        let error = peer.connection().await.err().unwrap();
+        assert!(matches!(error, ConnectError::Io { .. }), "{error}");
+        let _running = serve_at(address, identity_of(1, 2), Limits::default());
+        let connection = peer.connection().await.unwrap();
+        assert_eq!(connection.incarnation(), 2);
+        connection.call(To::default(), &Ping {}).await.unwrap();
+    });
+}
+
+/// Services that start again take any free ports: the one that a peer had may be another service's, and alive.
+#[test]
+fn a_peer_that_has_moved_is_not_looked_for_where_it_was() {
+    run(async {
+        let (former, present) = (serve(Limits::default()), serve(Limits::default()));
+        let peer = peer(vec![former.address]);
+        assert_eq!(peer.connection().await.unwrap().address(), former.address);
+        peer.set_addresses(vec![present.address]);
+        assert!(peer.pick().is_none(), "the connection to its former address is not given out");
+        assert_eq!(peer.connection().await.unwrap().address(), present.address);
+        assert_eq!(peer.pick().unwrap().address(), present.address);
+        // Those to addresses that it still has stay.
+        peer.set_addresses(vec![present.address, former.address]);
+        peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap();
+        assert_eq!(present.store.connects.get(), 1);
+    });
+}
+
+#[test]
+fn all_who_ask_at_once_share_one_connection() {
+    run(async {
+        let running = serve(Limits::default());
+        let peer = peer(vec![running.address]);
+        let asked = (0..20).map(|_| {
+            let peer = Rc::clone(&peer);
+            async move { peer.connection().await.unwrap().call(To::default(), &Ping {}).await.unwrap() }
+        });
+        ring::join_all(asked).await;
+        assert_eq!(running.store.connects.get(), 1);
+    });
+}
+
+#[test]
+fn one_attempt_fails_for_all_who_wait_and_pauses_grow() {
+    run(async {
+        let peer = peer(vec![nobody()]);
+        let asked = (0..5).map(|_| {
+            let peer = Rc::clone(&peer);
+            async move { peer.connection().await.is_err() }
+        });
+        let begin = Instant::now();
+        assert!(ring::join_all(asked).await.into_iter().all(|failed| failed));
+        assert!(begin.elapsed() < Duration::from_millis(500), "one attempt, no pause before it");
+        for _ in 0..5 {
+            peer.connection().await.err().unwrap();
+        }
+        let elapsed = begin.elapsed().as_millis();
+        assert!((10 + 20 + 40 + 80 + 160..5000).contains(&elapsed), "{elapsed} ms");
+    });
+}
+
+#[test]
+fn an_attempt_whose_caller_goes_away_frees_the_turn() {
+    run(async {
+        let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = peer(vec![mute.local_addr().unwrap()]);
+        assert!(ring::timeout(Duration::from_millis(30), peer.connection()).await.is_err());
+        drop(mute);
+        assert!(peer.connection().await.is_err());
+    });
+}
+
+#[test]
+fn another_rail_takes_the_place_of_a_dead_one() {
+    run(async {
+        let mut first = serve(Limits::default());
+        let second = serve(Limits::default());
+        let peer = peer(vec![first.address, second.address]);
+        assert_eq!(peer.connection().await.unwrap().address(), first.address);
+        first.stop();
+        until(|| peer.current().is_none()).await;
+        assert_eq!(peer.connection().await.unwrap().address(), second.address);
+    });
+}
+
+#[test]
+fn a_dead_rail_costs_one_failed_attempt() {
+    run(async {
+        let running = serve(Limits::default());
+        let peer = peer(vec![nobody(), running.address]);
+        assert!(peer.connection().await.is_err());
+        assert_eq!(peer.connection().await.unwrap().address(), running.address);
+        assert!(Peer::new(Vec::new(), Rc::new(identity()), Limits::default()).connection().await.is_err());
+    });
+}
