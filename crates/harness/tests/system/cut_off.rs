@@ -157,8 +157,9 @@ fn a_client_that_was_cut_off_has_lost_all_and_does_no_harm() {
 /// Its shard has executed the change, told nobody of that, and forgotten it with the session.
 #[test]
 fn what_a_shard_may_have_done_and_has_forgotten_is_not_done_again() {
-    // What it knows of the directory has to last until it asks to make one there: it hears no answer by then.
-    let metadata = ["--session-expiry", "16s", "--lease-term", "8s"];
+    // What it knows of the directory has to last until it asks to make one there: it hears no answer by then. Beside other
+    // tests, whose networks are made and taken down, the rule that makes it deaf has taken 8 s.
+    let metadata = ["--session-expiry", "32s", "--lease-term", "16s"];
     // All over the one connection that is there.
     let mut hosts = Hosts::start_as(1, "1gbit", &metadata, &["--retry-timeout", "60s", "--loops", "1"]);
     let (here, there) = (hosts.mount_point().join("d"), hosts.mount_at_server().join("d"));
