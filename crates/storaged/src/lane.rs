@@ -171,6 +171,7 @@ struct LaneTargets {
 async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::Sender<()>) -> io::Result<()> {
     let targets = Rc::new(LaneTargets::new(Opener::new(&setup)));
     for target in &setup.targets {
+        target.serve()?;
         targets.take(target)?;
     }
     let dispatch = Rc::new(Dispatch {
@@ -288,33 +289,41 @@ async fn obey(inbox: &mut Receiver<Order>, dispatch: &Rc<Dispatch<Files>>, targe
         match order {
             Order::Map(map) => take_map(&map, dispatch, targets),
             Order::Take(target) => {
-                if let Err(error) = targets.take(&target) {
-                    tracing::error!(%error, "a new target is not served yet: it is tried again");
-                    ring::spawn(take_later(target, Rc::downgrade(targets), Rc::downgrade(dispatch)));
-                }
+                ring::spawn(take_new(target, Rc::downgrade(targets), Rc::downgrade(dispatch)));
             }
             Order::Stop => return,
         }
     }
 }
 
-/// Serves a target once it can be opened, under the last map: no other order comes for it.
-async fn take_later(target: Arc<Target>, targets: Weak<LaneTargets>, dispatch: Weak<Dispatch<Files>>) {
+/// Serves a target as soon as it can be opened, under the last map: no other order comes for it.
+async fn take_new(target: Arc<Target>, targets: Weak<LaneTargets>, dispatch: Weak<Dispatch<Files>>) {
+    let mut has_failed = false;
     while let Some((every, checksums)) = targets.upgrade().map(|all| (all.again_every, all.opener.engine.checksums)) {
-        ring::next_look(every).await;
         // By one of its own threads first: the disk may hang, and hold up nobody else.
-        let path = target.path.clone();
-        let prepared = target.helpers.run(move || prepare_folders(&path, checksums)).await;
+        let here = Arc::clone(&target);
+        let prepare = move || prepare_folders(&here.path, checksums).and_then(|()| here.serve());
+        let prepared = target.helpers.run(prepare).await;
         let (Some(targets), Some(dispatch)) = (targets.upgrade(), dispatch.upgrade()) else { return };
-        if prepared.and_then(|()| targets.take(&target)).is_err() {
-            continue;
+        match prepared.and_then(|()| targets.take(&target)) {
+            Ok(()) => {
+                let map = targets.map.borrow().clone();
+                if let Some(map) = map {
+                    take_map(&map, &dispatch, &targets);
+                }
+                if has_failed {
+                    tracing::info!(target = %target.id(), "the new target is served now");
+                }
+                return;
+            }
+            Err(error) if !has_failed => {
+                tracing::error!(%error, "a new target is not served yet: it is tried again");
+                has_failed = true;
+            }
+            Err(_) => {}
         }
-        tracing::info!(target = %target.id(), "the new target is served now");
-        let map = targets.map.borrow().clone();
-        if let Some(map) = map {
-            take_map(&map, &dispatch, &targets);
-        }
-        return;
+        drop((targets, dispatch));
+        ring::next_look(every).await;
     }
 }
 
@@ -455,7 +464,8 @@ mod tests {
         on_ring(async {
             let (dispatch, targets, group) = (dispatch(), targets(40), GroupId(1));
             let target = target(&dir.path().join("late"), 1);
-            let in_the_way = target.path.join("objects");
+            target.begin(7).expect("begun");
+            let (in_the_way, record) = (target.path.join("objects"), target.path.join("written.toml"));
             std::fs::write(&in_the_way, "no directory").expect("written");
             let mut map = ClusterMap::empty(String::new());
             map.epoch = Epoch(1);
@@ -470,9 +480,10 @@ mod tests {
             let is_served = || dispatch.routes.borrow().contains_key(&group);
             wait_for(|| dispatch.epoch.get() == Epoch(1)).await;
             ring::sleep(4 * AGAIN_EVERY).await;
-            assert!(!is_served());
+            assert!(!is_served() && !record.exists());
             std::fs::remove_file(&in_the_way).expect("removed");
             wait_for(is_served).await;
+            assert!(record.exists(), "what it acknowledges may be lost");
             orders.send(Order::Stop);
         });
     }

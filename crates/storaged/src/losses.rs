@@ -49,12 +49,32 @@ impl Record {
     }
 }
 
-/// Notes the start of `incarnation` on the target in `dir`, on disk before this returns, and answers the incarnation before
-/// which changes may have been lost.
+/// What was found at a start. Who dies before it serves has acknowledged nothing: until then the record stays as it was.
+pub(crate) struct Begun(Record);
+
+impl Begun {
+    /// The incarnation before which changes may have been lost.
+    pub(crate) fn lost_before(&self) -> u64 {
+        self.0.lost_before
+    }
+
+    /// Notes that from here on the target in `dir` is served, on disk before this returns.
+    ///
+    /// # Errors
+    /// Where the directory cannot be written.
+    pub(crate) fn serve(&self, dir: &Path) -> Result<(), Fatal> {
+        write(dir, &self.0)?;
+        // Where it is missing, the record needed no other room.
+        let _ = std::fs::rename(dir.join(DOUBTED), beside(&dir.join(FILE)));
+        Ok(())
+    }
+}
+
+/// Looks what may have been lost of the target in `dir` before the start of `incarnation`.
 ///
 /// # Errors
-/// Where the directory cannot be read or written, or the file is damaged.
-pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
+/// Where the directory cannot be read, or the file is damaged.
+pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<Begun, Fatal> {
     let path = dir.join(FILE);
     let before = match std::fs::read_to_string(&path) {
         Ok(text) => Some(toml::from_str::<Record>(&text).map_err(|error| {
@@ -68,11 +88,8 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<u64, Fatal> {
     };
     let root =
         std::fs::File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
-    let record = Record::next(before.as_ref(), format!("{:016x}", page_cache::epoch(root.as_raw_fd())), incarnation);
-    write(dir, &record)?;
-    // Where it is missing, the record needed no other room.
-    let _ = std::fs::rename(dir.join(DOUBTED), beside(&path));
-    Ok(record.lost_before)
+    let epoch = format!("{:016x}", page_cache::epoch(root.as_raw_fd()));
+    Ok(Begun(Record::next(before.as_ref(), epoch, incarnation)))
 }
 
 /// Writes all of the target's file system to its disk and notes that, or that the disk has refused something: now, or as
@@ -155,6 +172,13 @@ mod tests {
 
     use super::*;
 
+    /// A start that comes to serve: what may have been lost before it.
+    fn served(dir: &Path, incarnation: u64) -> u64 {
+        let begun = begin(dir, incarnation).expect("read");
+        begun.serve(dir).expect("noted");
+        begun.lost_before()
+    }
+
     #[test]
     fn only_a_lost_cache_loses_what_was_acknowledged() {
         let next = |before: Option<&Record>, epoch: &str, incarnation| Record::next(before, epoch.into(), incarnation);
@@ -173,20 +197,38 @@ mod tests {
     #[test]
     fn it_is_kept_in_the_target() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(begin(dir.path(), 7).expect("noted"), 7);
-        assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the same boot and mount");
+        assert_eq!(served(dir.path(), 7), 7);
+        assert_eq!(served(dir.path(), 8), 7, "the same boot and mount");
         end(dir.path(), || false).expect("written");
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
         assert!(text.contains("complete = true"), "{text}");
         doubt(dir.path());
         doubt(dir.path());
-        assert_eq!(begin(dir.path(), 9).expect("noted"), 9, "a disk has refused something");
+        assert_eq!(served(dir.path(), 9), 9, "a disk has refused something");
         let mut names: Vec<_> =
             std::fs::read_dir(dir.path()).expect("there").map(|file| file.expect("read").file_name()).collect();
         names.sort();
         assert_eq!(names, [FILE, "written.toml.new"], "there is room for the next");
         std::fs::write(dir.path().join(FILE), "complete = 7").expect("written");
-        assert!(begin(dir.path(), 10).expect_err("damaged").to_string().contains("written.toml is damaged"));
+        assert!(begin(dir.path(), 10).err().expect("damaged").to_string().contains("written.toml is damaged"));
+    }
+
+    #[test]
+    fn a_start_that_never_served_leaves_the_end_before_it_as_it_was() {
+        let dir = tempfile::tempdir().expect("a directory");
+        served(dir.path(), 7);
+        end(dir.path(), || false).expect("written");
+        let boot = |name: &str| {
+            let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
+            let record: Record = toml::from_str(&text).expect("a record");
+            write(dir.path(), &Record { epoch: name.into(), ..record }).expect("written");
+        };
+        boot("a");
+        assert_eq!(begin(dir.path(), 8).expect("read").lost_before(), 7);
+        boot("b");
+        assert_eq!(served(dir.path(), 9), 7, "all was on the disk, and nothing came after it");
+        boot("c");
+        assert_eq!(served(dir.path(), 10), 10, "what the ninth had acknowledged is lost");
     }
 
     #[test]
@@ -194,18 +236,18 @@ mod tests {
         // Before anything, while the disk is waited for, and while the end is noted.
         for heard_at in 0..3 {
             let dir = tempfile::tempdir().expect("a directory");
-            begin(dir.path(), 7).expect("noted");
+            served(dir.path(), 7);
             let asked = Cell::new(0);
             let has_failed = || asked.replace(asked.get() + 1) >= heard_at;
             end(dir.path(), has_failed).expect("ended");
-            assert_eq!(begin(dir.path(), 8).expect("noted"), 8, "heard of at {heard_at}");
+            assert_eq!(served(dir.path(), 8), 8, "heard of at {heard_at}");
         }
     }
 
     #[test]
     fn an_end_that_cannot_be_noted_puts_nothing_in_doubt() {
         let dir = tempfile::tempdir().expect("a directory");
-        begin(dir.path(), 7).expect("noted");
+        served(dir.path(), 7);
         // As where there is no space for it.
         let in_the_way = beside(&dir.path().join(FILE));
         std::fs::remove_file(&in_the_way).expect("removed");
@@ -213,6 +255,6 @@ mod tests {
         assert!(end(dir.path(), || false).is_err());
         end_all([(dir.path().to_path_buf(), || false)].into_iter());
         std::fs::remove_dir(&in_the_way).expect("removed");
-        assert_eq!(begin(dir.path(), 8).expect("noted"), 7, "the page cache is the same, and the disk refused nothing");
+        assert_eq!(served(dir.path(), 8), 7, "the page cache is the same, and the disk refused nothing");
     }
 }

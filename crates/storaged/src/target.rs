@@ -15,7 +15,7 @@ use types::error::Errno;
 use types::id::TargetId;
 
 use crate::bench::Bench;
-use crate::losses;
+use crate::losses::{self, Begun};
 use crate::object_table::first_version;
 use crate::pulse::Pulse;
 use crate::syncer::Syncer;
@@ -75,6 +75,8 @@ pub(crate) struct Target {
     creations: AtomicU64,
     /// Changes with lower versions, acknowledged and not synced, may have been lost.
     lost_before: AtomicU64,
+    /// Until it is served.
+    begun: Mutex<Option<Begun>>,
     /// Syncs of the whole file system that have failed.
     failed_syncs: AtomicU64,
     /// Targets of this node on the same file system, this one counted: each has its part of the capacity.
@@ -106,6 +108,7 @@ impl Target {
             incarnation: AtomicU64::new(0),
             creations: AtomicU64::new(0),
             lost_before: AtomicU64::new(0),
+            begun: Mutex::new(None),
             failed_syncs: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
             empty: AtomicBool::new(false),
@@ -135,14 +138,28 @@ impl Target {
         self.reserve_bytes
     }
 
-    /// Notes that it is served from here on, for the `incarnation`th time.
+    /// Looks what may have been lost before its `incarnation`th time.
     ///
     /// # Errors
     /// As [`losses::begin`].
     pub(crate) fn begin(&self, incarnation: u64) -> Result<(), Fatal> {
-        let lost_before = losses::begin(&self.path, incarnation)?;
-        self.lost_before.store(first_version(lost_before), Ordering::Relaxed);
+        let begun = losses::begin(&self.path, incarnation)?;
+        self.lost_before.store(first_version(begun.lost_before()), Ordering::Relaxed);
         self.incarnation.store(incarnation, Ordering::Relaxed);
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(())
+    }
+
+    /// Notes on its disk, before this returns, that it is served from here on. Waits for the disk, the first time.
+    ///
+    /// # Errors
+    /// As [`Begun::serve`].
+    pub(crate) fn serve(&self) -> io::Result<()> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(begun) = &*begun {
+            begun.serve(&self.path).map_err(|fatal| io::Error::other(fatal.message))?;
+        }
+        *begun = None;
         Ok(())
     }
 
@@ -459,6 +476,7 @@ mod tests {
         let start = |incarnation| {
             let target = target(dir.path(), 0);
             target.begin(incarnation).expect("begun");
+            target.serve().expect("noted");
             target
         };
         let first = start(1);

@@ -66,6 +66,7 @@ fn what_only_a_sync_of_all_finds_missing_is_lost_for_who_wrote_it_before_a_kill(
     let start = |incarnation| {
         let target = target(&mounted.path(), 0);
         target.begin(incarnation).expect("begun");
+        target.serve().expect("noted");
         (open(&target, &Rc::default(), options), target)
     };
     on_ring(async {

@@ -578,6 +578,7 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
         target.begin(7).expect("begun");
+        target.serve().expect("noted");
         let options =
             Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
         let store = open(&target, &failures, options);
