@@ -29,7 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum DataError {
     #[error("{0} is not in the cluster map: is its service registered?")]
     NoRoute(String),
-    #[error("target {0} is not served: its node cannot open it, and its log says why")]
+    #[error(
+        "target {0} is not served: its node has it no more in its configuration, or cannot open it: then its log says why"
+    )]
     LeftOut(TargetId),
     #[error("{server} does not answer: {reason}")]
     Unreachable { server: String, reason: String },

@@ -64,6 +64,12 @@ pub struct Identity {
     pub target_id: Option<TargetId>,
 }
 
+/// What all formats of it have.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
 /// What a service expects of its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'a> {
@@ -101,7 +107,7 @@ impl Home {
             return Self::make(expect);
         }
         let lock = DirLock::take(dir)?;
-        let identity = read(&path).map_err(Unopened::Away)?;
+        let identity = understand(&path)?;
         expect.check(&identity).map_err(Unopened::Wrong)?;
         close_to_others(dir).map_err(|error| Unopened::Away(cannot_use(dir, &error)))?;
         Ok(Self { dir: dir.to_owned(), identity, _lock: lock })
@@ -160,9 +166,6 @@ impl Expect<'_> {
     fn check(&self, found: &Identity) -> Result<(), Fatal> {
         let dir = self.dir.display();
         let refuse = |text: String| Err(Fatal::usage(text));
-        if found.format > FORMAT {
-            return refuse(format!("{dir} was written by a newer Weft (format {}): upgrade this one", found.format));
-        }
         if found.service != self.service {
             return refuse(format!(
                 "{dir} belongs to a {} service, not to a {} service: give this one a directory of its own",
@@ -194,12 +197,26 @@ pub fn new_uuid() -> String {
 /// # Errors
 /// Where there is none, or it cannot be understood.
 pub fn read(path: &Path) -> Result<Identity, Fatal> {
-    let unreadable = |error| Fatal::unusable(format!("{}: {error}", path.display()), &error);
+    Ok(understand(path)?)
+}
+
+fn understand(path: &Path) -> Result<Identity, Unopened> {
+    let unreadable = |error| Unopened::Away(Fatal::unusable(format!("{}: {error}", path.display()), &error));
     let text = fs::read_to_string(path).map_err(unreadable)?;
+    // First of all: a newer one may have what this one does not know.
+    if let Ok(Format { format }) = toml::from_str(&text)
+        && format > FORMAT
+    {
+        return Err(Unopened::Wrong(newer(path, format)));
+    }
     toml::from_str(&text).map_err(|error| {
         let reason = error.message().to_owned();
-        Fatal::usage(format!("{} is damaged ({reason}): restore it from a backup", path.display()))
+        Unopened::Away(Fatal::usage(format!("{} is damaged ({reason}): restore it from a backup", path.display())))
     })
+}
+
+fn newer(path: &Path, format: u32) -> Fatal {
+    Fatal::usage(format!("{} was written by a newer Weft (format {format}): upgrade this one", path.display()))
 }
 
 fn make_missing(expect: &Expect<'_>) -> Result<(), Unopened> {
@@ -334,7 +351,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).expect("readable"), before);
         fs::write(&file, "format = 1\nservice = 'storage'").expect("written");
         assert!(refusal(&new).contains("is damaged"));
-        fs::write(&file, before.replace("format = 1", "format = 99")).expect("written");
+        fs::write(&file, before.replace("format = 1", "new_key = 7\nformat = 99")).expect("written");
         assert!(refusal(&new).contains("newer Weft"));
     }
 

@@ -77,6 +77,11 @@ impl OwnMetad {
         self.child.try_wait().expect("it is our child").is_some()
     }
 
+    /// Tells it to stop in order.
+    pub fn terminate(&self) {
+        process::signal(self.child.id() as i32, libc::SIGTERM);
+    }
+
     /// Starts it again after its end.
     ///
     /// # Panics

@@ -82,7 +82,7 @@ conf::knobs! {
     shorthand join "HOST:PORT" for mgmtd, with { init = "true" }, without { dir = "weft-metad" };
 }
 
-const SHARDS_MAX: u16 = 64;
+pub(crate) const SHARDS_MAX: u16 = 64;
 /// Below it, clients that are merely slow would lose their sessions between two heartbeats.
 const SESSION_EXPIRY_MIN: Duration = Duration::from_secs(2);
 

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use cluster::event::{Report, TargetRegistration};
-use conf::identity::{Expect, Home, Identity, Service};
+use conf::identity::{Expect, Home, IDENTITY_FILE, Identity, Service};
 use conf::{Fatal, page_cache};
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use kv::{Kept, Kv, KvError};
 use tracing::warn;
 use types::id::{NodeId, TargetId};
 
-use crate::config::Config;
+use crate::config::{Config, SHARDS_MAX};
 use crate::shard::ShardThread;
 use crate::tasks::space::{Found, look};
 
@@ -40,6 +40,7 @@ pub(crate) struct Seat {
 /// What stands in the way on this host, before anybody else hears of it.
 pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fatal> {
     let begin = u16::try_from(there.len()).unwrap_or(u16::MAX);
+    refuse_fewer(config)?;
     // The ports come before the directories: whoever gave a taken one finds untouched directories.
     let mut sockets = Vec::new();
     for index in begin..config.shards {
@@ -63,6 +64,21 @@ pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fata
         seats.push(Seat { port: address.port(), idle: Some((store, listener)), thread: None, home });
     }
     Ok(seats)
+}
+
+/// Without one of its shards a part of the namespace would be gone, and nobody would say why.
+fn refuse_fewer(config: &Config) -> Result<(), Fatal> {
+    let is_shard = |number: &u16| {
+        let path = config.shard_dir(*number).join(IDENTITY_FILE);
+        // One that cannot be read may be a shard's. One that mgmtd has never heard of holds nothing.
+        path.exists() && conf::identity::read(&path).map_or(true, |found| found.target_id.is_some())
+    };
+    let Some(last) = (config.shards.saturating_add(1)..=SHARDS_MAX).rev().find(is_shard) else { return Ok(()) };
+    Err(Fatal::usage(format!(
+        "shards: {}: but {} is shard {last} of this service, and shards cannot be taken away: give at least {last}",
+        config.shards,
+        config.shard_dir(last).display()
+    )))
 }
 
 impl Seat {
@@ -197,5 +213,41 @@ fn store_fatal(path: &Path, error: &KvError) -> Fatal {
              name what is missing"
         )),
         KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn shards_that_the_configuration_leaves_out_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = |shards: &'static str| -> Config {
+            let mut flags = conf::Flags::<Config>::default();
+            let dir = dir.path().display().to_string();
+            for (key, value) in [("dir", &*dir), ("mgmtd", "m:1"), ("key_file", "/k"), ("shards", shards)] {
+                flags.give(key, value);
+            }
+            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("it can be read")
+        };
+        let put = |number, target: &str| {
+            let place = config("1").shard_dir(number);
+            fs::create_dir_all(&place).expect("made");
+            let text = format!("format = 1\nservice = 'metadata'\nnode_uuid = 'n'\n{target}");
+            fs::write(place.join(IDENTITY_FILE), text).expect("written");
+        };
+        put(1, "target_id = 1");
+        put(2, "target_id = 2");
+        put(3, "");
+        assert!(refuse_fewer(&config("2")).is_ok(), "mgmtd does not know the third");
+        let refused = refuse_fewer(&config("1")).expect_err("one would be missing");
+        assert_eq!(refused.code, conf::fatal::USAGE);
+        assert!(refused.message.starts_with("shards: 1: ") && refused.message.contains("shard-2"), "{refused}");
+        put(4, "nonsense");
+        assert!(refuse_fewer(&config("2")).is_err(), "the fourth may be one");
+        assert!(refuse_fewer(&config("64")).is_ok());
     }
 }

@@ -317,10 +317,10 @@ impl Server {
     /// The shards first, while mgmtd still sees the node; the directories' locks last.
     fn stop(mut self) -> anyhow::Result<()> {
         tracing::info!("stopping");
-        let threads: Vec<ShardThread> = self.seats.iter_mut().filter_map(|seat| seat.thread.take()).collect();
-        let outcomes: Vec<anyhow::Result<()>> = threads.into_iter().map(ShardThread::stop).collect();
+        let threads = self.seats.iter_mut().filter_map(|seat| seat.thread.take()).collect();
+        let stopped = ShardThread::stop_all(threads);
         drop(self.agent);
-        outcomes.into_iter().collect()
+        stopped
     }
 }
 

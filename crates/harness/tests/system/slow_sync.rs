@@ -81,3 +81,29 @@ fn what_was_replaced_keeps_its_objects_until_the_disk_knows() {
     wait::until("they go", SOON, || objects.iter().all(|object| !object.exists()).then_some(()));
     drop(metad);
 }
+
+/// What stops a service kills one that takes 10 s: it then knows less of what is on its disk.
+#[test]
+fn shards_of_one_node_stop_at_the_same_time() {
+    const SHARDS: u32 = 4;
+    let cluster = Cluster::of(Shape { shards: SHARDS, ..Shape::default() });
+    let folders = [0, 1, 2, 3].map(|shard| {
+        cluster.weft(&["entry", "set", "/", "--placement", &format!("shard:{shard}")]).expect_ok();
+        cluster.folder(&format!("in-{shard}"))
+    });
+    let (mut metad, switch) = on_slow_disk(&cluster, "metad-1", SYNC / 2);
+    // Its start is over when these are there.
+    folders.iter().for_each(|folder| fs::create_dir(folder.join("before")).unwrap());
+    fs::write(&switch, b"").unwrap();
+    folders.iter().for_each(|folder| fs::create_dir(folder.join("late")).unwrap());
+    let begin = Instant::now();
+    metad.terminate();
+    wait::until("its end", SOON, || metad.has_ended().then_some(()));
+    let took = begin.elapsed();
+    fs::remove_file(&switch).unwrap();
+    assert!(took >= SYNC / 2 - Duration::from_secs(1), "the disk was not slow: {took:?}");
+    assert!(took < Duration::from_secs(9), "one after the other: {took:?}");
+    metad.start_again();
+    assert!(folders.iter().all(|folder| folder.join("late").exists()));
+    drop(metad);
+}

@@ -114,7 +114,9 @@ pub(super) fn table(targets: &[TargetInfo]) -> String {
     let mut text = table.render();
     for target in targets.iter().filter(|target| target.left_out) {
         let TargetInfo { id, node_alias, path, .. } = target;
-        text += &format!("target {id} is not served: {node_alias} cannot open {path}, and its log says why\n");
+        text += &format!(
+            "target {id} is not served: {node_alias} has {path} no more in its configuration, or cannot open it: then its log says why\n"
+        );
     }
     text
 }

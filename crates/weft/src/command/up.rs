@@ -105,7 +105,7 @@ impl Args {
         if dir.exists() {
             grow::refuse_edited(&dir, &spec, &dir.spec()?)?;
         }
-        leave_taken_ports(&dir, &mut spec)?;
+        leave_taken_ports(&dir, &mut spec, output)?;
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
@@ -412,14 +412,29 @@ fn wait_for_leftovers(dir: &ClusterDir) -> Result<(), Failure> {
 
 /// A port that we chose and that is somebody else's by now is not worth an error: we choose again, unless other hosts know
 /// it. The new one is written down before the files that name it, which follow it at each start.
-fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec) -> Result<(), Failure> {
+fn leave_taken_ports(dir: &ClusterDir, spec: &mut Spec, output: Output) -> Result<(), Failure> {
     if !dir.exists() || dir.spec()?.address != LOOPBACK || !configs::may_move(dir, spec) {
         return Ok(());
     }
-    if !plan::is_free(spec.address, spec.mgmtd_port) || !plan::is_free(LOOPBACK, spec.mgmtd_metrics_port) {
-        (spec.mgmtd_port, spec.mgmtd_metrics_port) = plan::free_ports()?;
-        let Spec { mgmtd_port, mgmtd_metrics_port, .. } = *spec;
-        dir.save_spec(&Spec { mgmtd_port, mgmtd_metrics_port, ..dir.spec()? })?;
+    let free: [u16; 2] = plan::free_ports()?.into();
+    let other_than = |port| if free[0] == port { free[1] } else { free[0] };
+    if !plan::is_free(spec.address, spec.mgmtd_port) {
+        let port = other_than(spec.mgmtd_metrics_port);
+        output.say(&format!(
+            "port {} is taken: mgmtd listens on {port} from now on. Mount again what was mounted beside this cluster's own, \
+             and give services that joined it {LOOPBACK}:{port}",
+            spec.mgmtd_port
+        ))?;
+        spec.mgmtd_port = port;
+    }
+    // Nobody but a monitoring system knows it.
+    if !plan::is_free(LOOPBACK, spec.mgmtd_metrics_port) {
+        spec.mgmtd_metrics_port = other_than(spec.mgmtd_port);
+    }
+    let Spec { mgmtd_port, mgmtd_metrics_port, .. } = *spec;
+    let kept = dir.spec()?;
+    if (kept.mgmtd_port, kept.mgmtd_metrics_port) != (mgmtd_port, mgmtd_metrics_port) {
+        dir.save_spec(&Spec { mgmtd_port, mgmtd_metrics_port, ..kept })?;
     }
     Ok(())
 }

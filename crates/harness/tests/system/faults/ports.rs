@@ -47,9 +47,13 @@ fn a_port_that_weft_chose_itself_is_replaced_where_it_is_taken() {
         text.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))).unwrap().trim_matches('"').to_owned()
     };
     for key in ["listen", "metrics_listen"] {
-        let (before, other) = (line("listen"), TcpListener::bind(line(key)).unwrap());
-        cluster.up().expect_ok();
-        assert_ne!(line("listen"), before);
+        let lines = || ["listen", "metrics_listen"].map(line);
+        let (before, other) = (lines(), TcpListener::bind(line(key)).unwrap());
+        let up = cluster.up().expect_ok();
+        // Who was told the one that is free finds the cluster there.
+        let changed: Vec<bool> = before.iter().zip(lines()).map(|(before, now)| *before != now).collect();
+        assert_eq!(changed, [key == "listen", key == "metrics_listen"], "{before:?}");
+        assert_eq!(up.stdout.contains("is taken"), key == "listen", "{}", up.stdout);
         assert_eq!(mgmtd_of(&cluster), line("listen"));
         assert_data_is_there(&cluster);
         cluster.down().expect_ok();
