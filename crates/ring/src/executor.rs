@@ -39,11 +39,14 @@ pub struct Config {
     /// Most threads that the kernel may use at once for this ring's calls on files that would block (buffered writes on
     /// ext4, fsync).
     pub workers: u32,
+    /// Makes the rings for files at once, and not when each is needed first: a call of a program's must not fail since the
+    /// process has no descriptor left for them.
+    pub files: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), company: None, workers: 16 }
+        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), company: None, workers: 16, files: false }
     }
 }
 
