@@ -2,14 +2,35 @@
 
 use std::mem;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+use uuid::Uuid;
 
 /// Unlike the usual one, never given out twice; since Linux 6.8.
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 /// The epoch of the page cache of the file system of `fd`: where its mount cannot be told from the next one, that of the boot.
+/// Where the boot cannot be told either, as without `/proc`, it is [`unlike_any`].
 #[must_use]
 pub fn epoch(fd: RawFd) -> u64 {
-    epoch_of_mount(fd).unwrap_or_else(|| hash(&boot()))
+    epoch_of_mount(fd).unwrap_or_else(|| epoch_of_boot(&boot()))
+}
+
+/// An epoch that no other process has or had, for where nothing is known of the page cache: what was not on disk before then
+/// counts as lost.
+#[must_use]
+pub fn unlike_any() -> u64 {
+    static EPOCH: OnceLock<u64> = OnceLock::new();
+    *EPOCH.get_or_init(random)
+}
+
+fn epoch_of_boot(boot: &str) -> u64 {
+    if boot.is_empty() { unlike_any() } else { hash(boot) }
+}
+
+fn random() -> u64 {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    high ^ low
 }
 
 /// The same; `None` where the next mount might get it too.
@@ -56,5 +77,13 @@ mod tests {
         if mount(root.as_raw_fd()).is_some() {
             assert_ne!(epoch(root.as_raw_fd()), epoch(proc.as_raw_fd()));
         }
+    }
+
+    #[test]
+    fn of_a_boot_that_cannot_be_told_no_other_process_has_the_epoch() {
+        assert_eq!(epoch_of_boot("x"), hash("x"));
+        assert_eq!(epoch_of_boot(""), unlike_any(), "one process has the same");
+        assert_ne!(epoch_of_boot(""), hash(""), "which all have");
+        assert_ne!(random(), random(), "another process has another one");
     }
 }

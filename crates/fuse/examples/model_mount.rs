@@ -42,6 +42,5 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
     let fs = ModelFs::new(model::Limits::default(), caching);
     let handle = fuse::mount(Path::new(&mountpoint), options, move |_| fs.clone())?;
-    handle.run_until(&signals);
-    Ok(())
+    Ok(handle.run_until(&signals)?)
 }

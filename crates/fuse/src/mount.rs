@@ -41,6 +41,8 @@ pub enum MountError {
     Negotiation(String),
     #[error("cannot start a loop: {0}")]
     Loop(String),
+    #[error("a loop has panicked, which ends the mount: mount again")]
+    Panicked,
 }
 
 /// Checks the mount point, and takes a dead mount of an earlier process off it.

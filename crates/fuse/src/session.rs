@@ -91,7 +91,7 @@ where
             let _ = mount::unmount(&handle.mountpoint, true, &handle.options);
             drop(device);
             handle.stop(Duration::ZERO);
-            handle.join_threads();
+            let _ = handle.join_threads();
             Err(error)
         }
     }
@@ -125,18 +125,24 @@ impl Handle {
     }
 
     /// Waits until somebody unmounts the file system.
-    pub fn join(mut self) {
+    ///
+    /// # Errors
+    /// Where a loop has panicked, which ends the mount: what is left at the mount point gives errors.
+    pub fn join(mut self) -> Result<(), MountError> {
         self.ended.wait(None);
-        self.join_threads();
+        self.join_threads()
     }
 
     /// Waits until somebody unmounts the file system, or one of `signals` comes: then it unmounts.
-    pub fn run_until(mut self, signals: &Signals) {
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn run_until(mut self, signals: &Signals) -> Result<(), MountError> {
         if let Some(signal) = self.ended.wait(Some(signals)) {
             tracing::info!(signal, mountpoint = %self.mountpoint.display(), "unmounting");
             self.take_off();
         }
-        self.join_threads();
+        self.join_threads()
     }
 
     /// Unmounts, and returns when everything in flight is answered and every loop has ended.
@@ -145,7 +151,7 @@ impl Handle {
     /// is still open gets errors after `Options::drain_wait`.
     pub fn unmount(mut self) {
         self.take_off();
-        self.join_threads();
+        let _ = self.join_threads();
     }
 
     fn begin<F, M>(&mut self, device: &OwnedFd, factory: M) -> Result<(), MountError>
@@ -195,8 +201,9 @@ impl Handle {
                 control,
             };
             let (factory, started, running) = (Arc::clone(&factory), started.clone(), self.ended.running());
+            let ends_all = EndsAll { team: Arc::clone(&team), limit: self.options.drain_wait };
             let thread = thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
-                let _running = running;
+                let (_running, _ends_all) = (running, ends_all);
                 plan.run(|| factory(index), &started);
             });
             self.threads.push(thread.map_err(failed)?);
@@ -257,18 +264,17 @@ impl Handle {
         }
     }
 
-    fn join_threads(&mut self) {
+    /// # Errors
+    /// Where one of them has panicked, which it has said itself.
+    fn join_threads(&mut self) -> Result<(), MountError> {
         // The kernel ends the connection with the last descriptor of it: ours, those of the loops, and for its moment that of
         // who tells the kernel something.
         let channel = self.notifier.take().map(|(channel, _)| Arc::downgrade(&channel));
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!(mountpoint = %self.mountpoint.display(), "a loop of the mount panicked");
-            }
-        }
+        let outcomes: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
         if let Some(channel) = channel.and_then(|channel| channel.upgrade()) {
             self.end_connection(&channel);
         }
+        if outcomes.iter().all(Result::is_ok) { Ok(()) } else { Err(MountError::Panicked) }
     }
 
     /// The loops have ended, and something is being told to the kernel all the same. That may wait for a page which a request
@@ -290,7 +296,23 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
             self.take_off();
-            self.join_threads();
+            let _ = self.join_threads();
+        }
+    }
+}
+
+/// Ends all loops of the mount where the one that holds it panics: what that had taken from the kernel nobody answers any more,
+/// and over io_uring nobody takes what programs on its CPU ask for. Their calls would wait as long as the others go on.
+struct EndsAll {
+    team: Arc<Team>,
+    limit: Duration,
+}
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!("a loop of the mount has panicked: the mount ends");
+            self.team.stop(self.limit);
         }
     }
 }

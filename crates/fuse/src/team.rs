@@ -5,6 +5,7 @@
 //! the request. A loop that has more to do than it can do calls another; who finds nothing to do sleeps again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ring::mailbox;
 
@@ -63,6 +64,13 @@ impl Team {
     pub(crate) fn dismiss(&self) {
         for member in &self.members {
             member.control.send(Control::Leave);
+        }
+    }
+
+    /// The mount cannot go on: each ends when what it has in flight is answered, or after `limit`.
+    pub(crate) fn stop(&self, limit: Duration) {
+        for member in &self.members {
+            member.control.send(Control::Stop(limit));
         }
     }
 

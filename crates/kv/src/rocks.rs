@@ -11,13 +11,15 @@
 //! - **What was synced and is gone is missed**: [`RocksKv::open`] compares with what was noted at the last sync (see
 //!   `noted`), and says [`KvError::Lost`]. Who wants to go on without it removes the note; [`Kv::kept`] says so then.
 //! - **Reopening needs space**: the replayed log becomes a table file of up to `write_buffer_bytes`. Where it fails, the
-//!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again.
+//!   store stays closed, all its calls fail with `Io`, and `reopen` may be tried again. So who wants to go on reading asks
+//!   [`RocksKv::room_to_reopen`] before.
 //! - **Memory is bounded** by the block cache (which holds indexes and filters too), the write buffers with their filter
 //!   (a fiftieth on top), and some kilobytes per open file.
 
 mod error;
 mod noted;
 mod options;
+mod room;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -31,6 +33,7 @@ use crate::{Batch, Kept, Kv, KvError, Syncer};
 pub use noted::NOTE_FILE;
 use noted::{Note, Noted};
 pub use options::{Grouping, RocksConfig};
+pub use room::Room;
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
 pub struct RocksKv {
@@ -123,6 +126,13 @@ impl RocksKv {
     #[must_use]
     pub fn is_failed(&self) -> bool {
         self.shared.failed.load(Ordering::Acquire)
+    }
+
+    /// What a reopening will take. `None` where the store is closed: then trying costs nothing.
+    #[must_use]
+    pub fn room_to_reopen(&self) -> Option<Room> {
+        let in_memory = self.with(|db| db.property_int_value("rocksdb.cur-size-all-mem-tables")).ok()?;
+        Some(Room::new(&self.path, in_memory.unwrap_or_default()))
     }
 
     /// Closes the database and opens it again with all that was committed. Waits for a sync that is under way, and for the

@@ -40,9 +40,12 @@ fn after_a_failed_write_the_store_reads_on_and_can_be_opened_again() {
     assert!((0..failed).all(|key| has(&kv, key)), "what was committed can be read");
     assert!(!has(&kv, failed), "a failed batch is not visible");
     assert!(commit(&kv, failed).is_err(), "the limit is still there");
+    let room = kv.room_to_reopen().expect("it is open");
+    assert!(room.try_out().is_err(), "opening it again would fail as well");
 
     limit_file_size(libc::RLIM_INFINITY);
     assert!(commit(&kv, failed).is_err(), "RocksDB does not recover by itself: if it does now, reopening can go");
+    assert_eq!(room.try_out(), Ok(()));
     kv.reopen().expect("opens again");
     assert!(!kv.is_failed());
     assert!((0..failed).all(|key| has(&kv, key)), "nothing that was committed is lost");

@@ -199,7 +199,7 @@ fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
 
 /// Of one that cannot be looked at nothing is known to be kept.
 fn page_cache_epoch(dir: &Path) -> u64 {
-    std::fs::File::open(dir).map_or(0, |dir| page_cache::epoch(dir.as_raw_fd()))
+    std::fs::File::open(dir).map_or_else(|_| page_cache::unlike_any(), |dir| page_cache::epoch(dir.as_raw_fd()))
 }
 
 fn store_fatal(path: &Path, error: &KvError) -> Fatal {

@@ -94,8 +94,7 @@ impl ShardThread {
         let name = format!("shard-{}", setup.shard);
         let thread = thread::Builder::new().name(name).spawn(move || {
             let _on_end = OnEnd(Some(on_end));
-            let mut ring = Ring::new(&setup.ring).context("cannot make an io_uring")?;
-            ring.run(run(setup, inbox, ready))
+            Ring::new(&setup.ring)?.run(run(setup, inbox, ready))
         })?;
         match started.recv() {
             Ok(()) => Ok(Self { orders, thread }),

@@ -91,8 +91,9 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let (mountpoint, fuse_channel) = (config.mountpoint.display(), mount.channel());
     info!(%mountpoint, cluster = mounted.cluster, metrics = mounted.metrics, %fuse_channel, "mounted");
     on_mounted(&mounted)?;
-    mount.run_until(&signals);
+    let ended = mount.run_until(&signals);
     drop(recalls);
+    ended.map_err(|error| Fatal::failed(error.to_string()))?;
     info!(mountpoint = %config.mountpoint.display(), "unmounted");
     Ok(())
 }

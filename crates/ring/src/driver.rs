@@ -58,7 +58,7 @@ const TEARDOWN_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Driver {
     /// Entries of twice the length, since commands to devices need them.
     main: IoUring<Entry128>,
-    /// By [`FileRing::index`], as what follows; each made when it is needed first.
+    /// By [`FileRing::index`], as what follows; each made when it is needed first, or at once ([`Config::files`]).
     files: [Option<IoUring>; 2],
     /// A poll of the file ring's descriptor is armed on the main ring.
     file_poll_armed: [bool; 2],
@@ -118,6 +118,9 @@ impl Driver {
             spinner: Spinner::new(spin),
             company: company.clone(),
         };
+        if config.files {
+            driver.files = [Some(file_ring(entries, workers)?), Some(file_ring(entries, workers)?)];
+        }
         driver.arm_remote()?;
         Ok(driver)
     }
@@ -162,17 +165,7 @@ impl Driver {
         let index = file.index();
         let ring = match &mut self.files[index] {
             Some(ring) => ring,
-            slot => {
-                let ring = IoUring::builder()
-                    .setup_single_issuer()
-                    .setup_coop_taskrun()
-                    .setup_taskrun_flag()
-                    .setup_clamp()
-                    .setup_cqsize(self.entries.saturating_mul(4).max(1024))
-                    .build(self.entries)?;
-                limit_workers(&ring, self.workers)?;
-                slot.insert(ring)
-            }
+            slot => slot.insert(file_ring(self.entries, self.workers)?),
         };
         push(ring, entry)?;
         self.files_in_flight[index] += 1;
@@ -390,6 +383,18 @@ impl Drop for Driver {
     }
 }
 
+fn file_ring(entries: u32, workers: u32) -> io::Result<IoUring> {
+    let ring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_clamp()
+        .setup_cqsize(entries.saturating_mul(4).max(1024))
+        .build(entries)?;
+    limit_workers(&ring, workers)?;
+    Ok(ring)
+}
+
 /// `IORING_ENTER_GETEVENTS` of the kernel's interface.
 const ENTER_GETEVENTS: u32 = 1;
 const KEY_MASK: u64 = (1 << 48) - 1;
@@ -508,4 +513,19 @@ fn involuntary_switches() -> i64 {
     // SAFETY: a valid place for the answer.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nivcsw
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_for_files_are_there_before_the_first_call_where_that_is_asked_for() {
+        let wakeup = Wakeup::new().expect("an event counter");
+        for files in [false, true] {
+            let config = Config { files, ..Config::default() };
+            let driver = Driver::new(&config, wakeup.fd()).expect("a driver");
+            assert_eq!(driver.files.each_ref().map(Option::is_some), [files; 2]);
+        }
+    }
 }

@@ -39,11 +39,14 @@ pub struct Config {
     /// Most threads that the kernel may use at once for this ring's calls on files that would block (buffered writes on
     /// ext4, fsync).
     pub workers: u32,
+    /// Makes the rings for files at once, and not when each is needed first: a call of a program's must not fail since the
+    /// process has no descriptor left for them.
+    pub files: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), company: None, workers: 16 }
+        Self { entries: 256, cpu: None, spin: Duration::from_micros(100), company: None, workers: 16, files: false }
     }
 }
 
@@ -133,7 +136,7 @@ impl Ring {
             place::bind(&[cpu])?;
         }
         let wakeup = Wakeup::new()?;
-        let driver = Driver::new(config, wakeup.fd())?;
+        let driver = Driver::new(config, wakeup.fd()).map_err(explained)?;
         let remote = Arc::new(Remote { owner: thread::current().id(), queue: Mutex::default(), wakeup });
         let core = Core {
             driver: RefCell::new(driver),
@@ -267,6 +270,16 @@ impl Ring {
     }
 }
 
+/// Who reads this is told that it is not about FUSE, sockets or files.
+fn explained(error: io::Error) -> io::Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => " (forbidden by kernel.io_uring_disabled or a container's seccomp profile)",
+        Some(libc::EINVAL) => " (needs Linux 6.1)",
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("cannot make an io_uring: {error}{hint}"))
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         // Tasks first: dropping them abandons their operations, whose buffers the driver keeps until the kernel is done.
@@ -350,4 +363,18 @@ async fn park_once(park: impl FnOnce(&Rc<Core>, Waker)) {
         None => Poll::Ready(()),
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_use_io_uring_is_told_why() {
+        let told = |errno| explained(io::Error::from_raw_os_error(errno)).to_string();
+        for (errno, hint) in [(libc::EPERM, "seccomp"), (libc::ENOSYS, "seccomp"), (libc::EINVAL, "needs Linux 6.1")] {
+            assert!(told(errno).starts_with("cannot make an io_uring: ") && told(errno).contains(hint), "{errno}");
+        }
+        assert_eq!(told(libc::EMFILE), "cannot make an io_uring: Too many open files (os error 24)");
+    }
 }

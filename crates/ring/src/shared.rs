@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::memory;
 
@@ -78,13 +78,7 @@ impl Memory {
         if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0 && limit.rlim_cur < len as u64 {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        // SAFETY: the name is a live C string; the result is checked before it is owned.
-        let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let file = anonymous_file(libc::MFD_ALLOW_SEALING)?;
         file.set_len(len as u64)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: no memory is passed.
@@ -105,10 +99,16 @@ impl Memory {
             return refuse("a shared memory of this length");
         }
         let path = format!("/proc/{process}/fd/{descriptor}");
-        // Before it is opened: to open a device may do something.
+        // Both before it is opened: that may do something to a device, and of a file on a mount it waits for who serves that,
+        // who may wait for us. The name alone says little: in a mount namespace of its own anything can be at the root.
         if !std::fs::read_link(&path)?.as_os_str().as_bytes().starts_with(LINK) {
             return refuse("no memory of this program");
         }
+        let named = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+        if !is_memory(named.as_raw_fd())? {
+            return refuse("no memory at all");
+        }
+        let path = format!("/proc/self/fd/{}", named.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         // SAFETY: no memory is passed.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -191,6 +191,44 @@ impl Memory {
     }
 }
 
+fn anonymous_file(flags: u32) -> io::Result<File> {
+    // SAFETY: the name is a live C string; the result is checked before it is owned.
+    let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Whether it is an anonymous file as [`Memory::create`] makes them: those are in one file system, which is the kernel's own,
+/// and in which is nothing else that has a name. One of huge pages is in another: of such a one pages can go missing.
+fn is_memory(fd: RawFd) -> io::Result<bool> {
+    static DEVICE: OnceLock<(u32, u32)> = OnceLock::new();
+    let device = match DEVICE.get() {
+        Some(device) => *device,
+        None => {
+            let (_, device) = kind_and_device(anonymous_file(0)?.as_raw_fd())?;
+            *DEVICE.get_or_init(|| device)
+        }
+    };
+    Ok(kind_and_device(fd)? == (libc::S_IFREG, device))
+}
+
+/// As the kernel knows it, without a question to whoever serves the file.
+fn kind_and_device(fd: RawFd) -> io::Result<(u32, (u32, u32))> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an all-zero statx is valid; the path is a live empty string, and the pointer is to a live structure.
+    let (result, stat) = unsafe {
+        let mut stat: libc::statx = std::mem::zeroed();
+        (libc::statx(fd, c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut stat), stat)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((u32::from(stat.stx_mode) & libc::S_IFMT, (stat.stx_dev_major, stat.stx_dev_minor)))
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped in `map`; whoever uses it holds a reference to this.
@@ -244,5 +282,24 @@ mod tests {
             plain.set_len(len).expect("its length, with holes");
             assert!(Memory::open(process, plain.as_raw_fd() as u32, len).is_err());
         });
+    }
+
+    #[test]
+    fn what_is_no_memory_is_told_before_it_is_opened() {
+        let ours = anonymous_file(libc::MFD_ALLOW_SEALING).expect("memory");
+        let shown = |fd: RawFd| {
+            let path = format!("/proc/self/fd/{fd}");
+            OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).expect("shown")
+        };
+        assert!(is_memory(shown(ours.as_raw_fd()).as_raw_fd()).expect("looked at"));
+        let plain = tempfile::tempfile().expect("a file");
+        // In memory as well, and on a file system that somebody has mounted.
+        let mounted = tempfile::tempfile_in("/dev/shm").ok();
+        let device = File::open("/dev/null").ok();
+        // They cannot be made everywhere.
+        let huge = anonymous_file(libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB).ok();
+        for other in [Some(plain), mounted, device, huge].into_iter().flatten() {
+            assert!(!is_memory(shown(other.as_raw_fd()).as_raw_fd()).expect("looked at"), "{other:?}");
+        }
     }
 }

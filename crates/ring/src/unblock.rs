@@ -4,16 +4,20 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{mem, ptr, slice, thread};
+use std::{io, mem, ptr, slice, thread};
 
 use crate::buf::Slice;
 use crate::mailbox;
 use crate::place;
+use crate::timer::sleep;
 
 /// Threads that all of a process shares.
 const SHARED_MAX: usize = 4;
-/// A thread that had nothing to do for so long ends.
+/// A thread that had nothing to do for so long ends, but for the last one.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+/// Between attempts to start a first thread: it doubles from one to the other.
+const START_PAUSE_MIN: Duration = Duration::from_millis(10);
+const START_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -25,6 +29,8 @@ pub struct Helpers(Arc<Group>);
 struct Group {
     name: &'static str,
     threads_max: usize,
+    /// Starts a thread of this name.
+    start: fn(&str, Job) -> io::Result<()>,
     state: Mutex<State>,
     come: Condvar,
 }
@@ -34,26 +40,40 @@ struct State {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// That there is no thread, and none can be started, was told.
+    told: bool,
 }
 
 impl Helpers {
     /// `name`: of the threads, for people. At least one thread is allowed.
     #[must_use]
     pub fn new(name: &'static str, threads_max: usize) -> Self {
+        Self::starting(name, threads_max, |name, main| thread::Builder::new().name(name.into()).spawn(main).map(|_| ()))
+    }
+
+    fn starting(name: &'static str, threads_max: usize, start: fn(&str, Job) -> io::Result<()>) -> Self {
         let threads_max = threads_max.max(1);
-        Self(Arc::new(Group { name, threads_max, state: Mutex::default(), come: Condvar::new() }))
+        Self(Arc::new(Group { name, threads_max, start, state: Mutex::default(), come: Condvar::new() }))
     }
 
     /// Runs `call` on a helper thread while this ring goes on. For what is rare or slow anyway: listings, large unlinks.
-    /// Who asks while all threads are at work waits in line, in the order of asking.
+    /// Who asks while all threads are at work waits in line, in the order of asking; so does who asks while the system has no
+    /// room for a first one.
     ///
     /// # Panics
-    /// If `call` panics, or the system has no room for a first thread.
+    /// If `call` panics.
     pub async fn run<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         let (sender, mut receiver) = mailbox::mailbox();
-        self.give(Box::new(move || {
+        let call = Box::new(move || {
             sender.send(call());
-        }));
+        });
+        self.0.lock().jobs.push_back(call);
+        let mut pause = START_PAUSE_MIN;
+        // Also who gave up waiting has left its call in line: it is run by the thread that another one starts.
+        while !self.0.call_thread() {
+            sleep(pause).await;
+            pause = (pause * 2).min(START_PAUSE_MAX);
+        }
         receiver.recv().await.expect("the call answers unless it panics")
     }
 
@@ -73,25 +93,6 @@ impl Helpers {
         })
         .await
     }
-
-    fn give(&self, job: Job) {
-        let mut state = self.0.lock();
-        state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() {
-            self.0.come.notify_one();
-        } else if state.threads < self.0.threads_max {
-            let group = Arc::clone(&self.0);
-            let started = thread::Builder::new().name(group.name.into()).spawn(move || {
-                // Of whoever asked first it would have the CPU that is bound to its own work.
-                place::as_main_thread();
-                group.work();
-            });
-            match started {
-                Ok(_) => state.threads += 1,
-                Err(error) => assert!(state.threads > 0, "the system cannot start a helper thread: {error}"),
-            }
-        }
-    }
 }
 
 impl Group {
@@ -99,7 +100,37 @@ impl Group {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self) {
+    /// Sees to it that a thread comes for what is in line. False where there is none, and none can be started: a shortage that
+    /// may pass, and no reason to end.
+    fn call_thread(self: &Arc<Self>) -> bool {
+        let mut state = self.lock();
+        if state.idle >= state.jobs.len() {
+            self.come.notify_one();
+            return true;
+        }
+        if state.threads < self.threads_max {
+            let group = Arc::clone(self);
+            let main = Box::new(move || {
+                // Of whoever asked first it would have the CPU that is bound to its own work.
+                place::as_main_thread();
+                group.work();
+            });
+            match (self.start)(self.name, main) {
+                Ok(()) => {
+                    state.threads += 1;
+                    state.told = false;
+                }
+                Err(error) if state.threads == 0 && !mem::replace(&mut state.told, true) => {
+                    let name = self.name;
+                    tracing::warn!(%error, name, "cannot start a helper thread: what needs it waits, and it is tried again");
+                }
+                Err(_) => {}
+            }
+        }
+        state.threads > 0
+    }
+
+    fn work(self: &Arc<Self>) {
         let slot = ThreadSlot(self);
         let mut state = self.lock();
         loop {
@@ -112,7 +143,9 @@ impl Group {
             let (woken, wait) = self.come.wait_timeout(state, IDLE_MAX).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if wait.timed_out() && state.jobs.is_empty() {
+            // The last one stays as long as somebody may have work for it: that another can be started then is not sure.
+            let may_end = state.threads > 1 || Arc::strong_count(self) == 1;
+            if wait.timed_out() && state.jobs.is_empty() && may_end {
                 // At once: who gives a job from here on starts a thread for it.
                 state.threads -= 1;
                 mem::forget(slot);
@@ -148,8 +181,43 @@ impl Drop for Lent {
 /// As [`Helpers::run`], on threads that the whole process shares.
 ///
 /// # Panics
-/// If `call` panics, or the system has no room for a first thread.
+/// If `call` panics.
 pub async fn unblock<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     static SHARED: OnceLock<Helpers> = OnceLock::new();
     SHARED.get_or_init(|| Helpers::new("unblock", SHARED_MAX)).run(call).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::{Config, Ring, spawn};
+
+    #[test]
+    fn who_needs_a_thread_that_cannot_be_started_waits_and_the_others_go_on() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let helpers = Helpers::starting("scarce", 2, |_, main| {
+            if ASKED.fetch_add(1, Ordering::Relaxed) < 3 {
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+            thread::Builder::new().spawn(main).map(|_| ())
+        });
+        let mut ring = Ring::new(&Config::default()).expect("a ring");
+        ring.run(async {
+            let ticks = Rc::new(Cell::new(0));
+            let ticking = Rc::clone(&ticks);
+            spawn(async move {
+                loop {
+                    sleep(Duration::from_millis(1)).await;
+                    ticking.set(ticking.get() + 1);
+                }
+            });
+            assert_eq!(helpers.run(|| 7).await, 7);
+            assert!(ASKED.load(Ordering::Relaxed) == 4 && ticks.get() > 3, "{} ticks", ticks.get());
+            assert_eq!(helpers.run(|| 8).await, 8, "the next one as ever");
+        });
+    }
 }

@@ -1,7 +1,6 @@
 //! Targets that cannot be opened: a disk that is dead or not mounted takes none of the others away. Each is tried again from a
 //! thread of its own, since its disk may hang whoever asks it, until it can be opened or the service ends.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -10,8 +9,10 @@ use std::time::Duration;
 use conf::Fatal;
 use conf::identity::Home;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
 use crate::target::Target;
+use crate::threads::{self, Start, give};
 
 /// Between the first tries: a disk may only be mounted late.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -60,44 +61,66 @@ pub(crate) struct Found {
 pub(crate) struct Search {
     open: Open,
     dirs: Vec<PathBuf>,
+    start: Start,
+    /// For which no thread could be made yet.
+    waiting: Vec<Absent>,
     finder: UnboundedSender<Found>,
     found: UnboundedReceiver<Found>,
 }
 
 impl Search {
-    /// # Errors
-    /// Where a thread cannot be made.
-    pub(crate) fn start(absent: Vec<Absent>, open: Open) -> io::Result<Self> {
+    pub(crate) fn start(absent: Vec<Absent>, open: Open) -> Self {
+        Self::start_by(threads::start, absent, open)
+    }
+
+    fn start_by(start: Start, absent: Vec<Absent>, open: Open) -> Self {
         let (finder, found) = unbounded_channel();
-        let mut search = Self { open, dirs: Vec::new(), finder, found };
+        let mut search = Self { open, dirs: Vec::new(), start, waiting: Vec::new(), finder, found };
         for one in absent {
             one.tell();
-            search.go_on(one)?;
+            search.go_on(one);
         }
-        Ok(search)
+        search
     }
 
     /// Looks for it, also where it was found and could not be served.
-    ///
-    /// # Errors
-    /// Where a thread cannot be made.
-    pub(crate) fn go_on(&mut self, absent: Absent) -> io::Result<()> {
+    pub(crate) fn go_on(&mut self, absent: Absent) {
         self.dirs.push(absent.dir.clone());
-        let (open, finder) = (Arc::clone(&self.open), self.finder.clone());
-        thread::Builder::new().name("absent".into()).spawn(move || look(absent, &open, &finder))?;
-        Ok(())
+        self.waiting.push(absent);
+        self.look_for_waiting();
+    }
+
+    fn look_for_waiting(&mut self) {
+        while let Some(absent) = self.waiting.pop() {
+            let (open, finder) = (Arc::clone(&self.open), self.finder.clone());
+            let looked = give(self.start, "absent", absent, move |absent| look(absent, &open, &finder));
+            if let Err((absent, error)) = looked {
+                let path = absent.dir.display();
+                tracing::debug!(%path, %error, "no thread to look for a target: it is tried again");
+                return self.waiting.push(absent);
+            }
+        }
     }
 
     /// The next one, as soon as it can be opened.
     pub(crate) async fn next(&mut self) -> Found {
-        match self.found.recv().await {
-            Some(found) => {
-                self.dirs.retain(|dir| *dir != found.was.dir);
-                found
+        while !self.waiting.is_empty() {
+            // It may be that one of the others has been found.
+            if let Ok(Some(found)) = timeout(PAUSE_MIN, self.found.recv()).await {
+                return self.found(found);
             }
+            self.look_for_waiting();
+        }
+        match self.found.recv().await {
+            Some(found) => self.found(found),
             // Our own end keeps it open.
             None => std::future::pending().await,
         }
+    }
+
+    fn found(&mut self, found: Found) -> Found {
+        self.dirs.retain(|dir| *dir != found.was.dir);
+        found
     }
 
     pub(crate) fn has(&self, dir: &Path) -> bool {
@@ -145,8 +168,11 @@ mod tests {
             Ok((home, Arc::new(Target::new(dir.to_owned(), 0))))
         };
         let absent = Absent::new(dir.path().to_owned(), Fatal::failed("at the start"));
-        let mut search = Search::start(vec![absent], Arc::new(open)).expect("started");
-        assert!(search.has(dir.path()));
+        let mut search = Search::start_by(threads::refuse, vec![absent], Arc::new(open));
+        assert!(search.has(dir.path()), "also while there is no thread to look for it");
+        search.look_for_waiting();
+        assert_eq!(search.waiting.len(), 1);
+        search.start = threads::start;
         let found = telemetry::runtime::current_thread().expect("a runtime").block_on(search.next());
         assert_eq!((found.home.dir(), found.was.reason.message.as_str()), (dir.path(), "not yet"));
         assert!(tries.load(Ordering::Relaxed) == 2 && !search.has(dir.path()));

@@ -85,7 +85,7 @@ impl Setup {
     /// With workers enough that each target can have all that is its own at work at once.
     fn ring(&self) -> ring::Config {
         let workers = self.targets_max * Queue::calls_max(self.queue_depth) + WORKERS_BESIDE;
-        ring::Config { workers: u32::try_from(workers).unwrap_or(u32::MAX), ..self.ring.clone() }
+        ring::Config { workers: u32::try_from(workers).unwrap_or(u32::MAX), files: true, ..self.ring.clone() }
     }
 }
 

@@ -51,6 +51,7 @@ mod streams;
 mod sums;
 mod syncer;
 mod target;
+mod threads;
 mod watch;
 
 pub use config::Config;

@@ -12,7 +12,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use conf::Fatal;
@@ -21,6 +20,7 @@ use conf::page_cache;
 use serde::{Deserialize, Serialize};
 
 use crate::record;
+use crate::threads::{self, Start, give};
 
 /// Name of the file with [`Record`] in a target's directory.
 const FILE: &str = "written.toml";
@@ -137,17 +137,23 @@ pub(crate) fn doubt(dir: &Path) {
 /// [`end`] for all targets at once, which have to be done with everything else but what waits for their disks. One whose disk
 /// takes too long is left as if the service had been killed.
 pub(crate) fn end_all(targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool + Send + 'static)>) {
+    end_all_by(threads::start, targets);
+}
+
+fn end_all_by(start: Start, targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool + Send + 'static)>) {
     let (done, outcomes) = mpsc::channel();
-    for (dir, has_failed) in targets {
+    let mut left = Vec::new();
+    for target in targets {
         let done = done.clone();
         // It goes on by itself where nobody waits for it any more.
-        thread::spawn(move || {
-            if let Err(error) = end(&dir, has_failed) {
-                tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
-            }
+        let ended = give(start, "end", target, move |(dir, has_failed)| {
+            note_end(&dir, has_failed);
             let _ = done.send(());
         });
+        left.extend(ended.err().map(|(target, _)| target));
     }
+    // Here rather than not at all, for as long as their disks take: only who has no room for a thread waits for one that hangs.
+    left.into_iter().for_each(|(dir, has_failed)| note_end(&dir, has_failed));
     drop(done);
     let deadline = Instant::now() + END_MAX;
     loop {
@@ -159,6 +165,12 @@ pub(crate) fn end_all(targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool 
                 return;
             }
         }
+    }
+}
+
+fn note_end(dir: &Path, has_failed: impl Fn() -> bool) {
+    if let Err(error) = end(dir, has_failed) {
+        tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
     }
 }
 
@@ -256,5 +268,16 @@ mod tests {
         end_all([(dir.path().to_path_buf(), || false)].into_iter());
         std::fs::remove_dir(&in_the_way).expect("removed");
         assert_eq!(served(dir.path(), 8), 7, "the page cache is the same, and the disk refused nothing");
+    }
+
+    #[test]
+    fn the_end_is_noted_where_no_thread_can_be_made() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        dirs.iter().for_each(|dir| assert_eq!(begin(dir.path(), 7).expect("noted"), 7));
+        end_all_by(threads::refuse, dirs.iter().map(|dir| (dir.path().to_path_buf(), || false)));
+        for dir in dirs {
+            let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
+            assert!(text.contains("complete = true"), "{text}");
+        }
     }
 }

@@ -76,7 +76,6 @@ pub fn run(config: Config, reread: Reread<Config>) -> anyhow::Result<()> {
 /// A running storage node.
 struct Service {
     config: Config,
-    metrics: Metrics,
     /// Of the lanes.
     ports: Vec<u16>,
     lanes: Vec<Lane>,
@@ -104,7 +103,7 @@ impl Service {
         let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, opening))?;
         absent.extend(not_begun);
         let targets_max = targets.len() + absent.len();
-        let absent = search(absent, &homes, opening).map_err(|error| cannot_start(&error))?;
+        let absent = search(absent, &homes, opening);
         target::count_sharers(&targets);
         let incarnation = homes.incarnation();
         let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
@@ -127,7 +126,7 @@ impl Service {
         for (target, &id) in targets.iter().zip(&registered.targets) {
             target.set_id(id);
         }
-        let watch = Watch::start(&targets, &metrics).map_err(|error| cannot_start(&error))?;
+        let watch = Watch::start(&targets, &metrics);
         let identity = Identity { cluster: registered.cluster.clone(), ..identity };
         let ports = listeners.ports.clone();
         let interfaces = control::interfaces::selectors(&config.interfaces)?;
@@ -145,7 +144,7 @@ impl Service {
         news.serve(lanes.iter().map(Lane::sender).collect(), &agent.view());
         welcome(&targets);
         tracing::info!(node = %registered.node, alias = registered.alias, ?ports, "the storage service is ready");
-        Ok(Self { config, metrics, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
+        Ok(Self { config, ports, lanes, targets, net_bench, agent, fault, watch, homes, absent })
     }
 
     /// Returns at a signal to stop.
@@ -167,39 +166,39 @@ impl Service {
                 ended = &mut end => return ended,
                 _ = hangup.recv() => tokio::select! {
                     ended = &mut end => return ended,
-                    grown = self.grow(reread) => grown?,
+                    () = self.grow(reread) => {}
                 },
                 found = self.absent.next() => tokio::select! {
                     ended = &mut end => return ended,
-                    taken = self.take_back(found) => taken?,
+                    () = self.take_back(found) => {}
                 },
+                () = self.watch.catch_up() => {}
             }
         }
     }
 
     /// Takes up the targets that the configuration has by now. What stands in their way is logged and no reason to end:
     /// those that are served stay so, and the next SIGHUP tries again.
-    async fn grow(&mut self, reread: &Reread<Config>) -> Result<(), Fatal> {
+    async fn grow(&mut self, reread: &Reread<Config>) {
         // What could not be written down the last time.
         self.write_down();
         match self.register_more(reread).await {
             Ok(Some(more)) => self.serve_more(more),
-            Ok(None) => Ok(()),
+            Ok(None) => {}
             Err(error) => {
                 tracing::error!("cannot take up more targets, and goes on with those that it has: {error:#}");
-                Ok(())
             }
         }
     }
 
     /// Serves a target that could not be opened before, or goes on looking for it where that cannot be done yet.
-    async fn take_back(&mut self, found: Found) -> Result<(), Fatal> {
+    async fn take_back(&mut self, found: Found) {
         let Found { home, target, mut was } = found;
         match self.register(vec![home], vec![target]).await {
             Ok(more) => self.serve_more(more),
             Err(reason) => {
                 was.note(reason);
-                self.absent.go_on(was).map_err(|error| cannot_start(&error))
+                self.absent.go_on(was);
             }
         }
     }
@@ -227,7 +226,7 @@ impl Service {
     }
 
     /// From here on the lanes serve these as well.
-    fn serve_more(&mut self, more: More) -> Result<(), Fatal> {
+    fn serve_more(&mut self, more: More) {
         let More { homes, targets, registered } = more;
         for (target, &id) in targets.iter().zip(registered.targets.get(self.targets.len()..).unwrap_or_default()) {
             target.set_id(id);
@@ -236,13 +235,12 @@ impl Service {
         self.write_down();
         self.targets.extend_from_slice(&targets);
         target::count_sharers(&self.targets);
-        self.watch.extend(&targets, &self.metrics).map_err(|error| cannot_start(&error))?;
+        self.watch.extend(&targets);
         self.lanes.iter().for_each(|lane| targets.iter().for_each(|target| lane.take(target)));
         // Of after that: a lane that has just been told of a newer one, without these, would pass an older one over.
         let view = self.agent.view();
         self.lanes.iter().for_each(|lane| lane.tell_map(&view.map));
         welcome(&targets);
-        Ok(())
     }
 
     /// Where that fails, mgmtd will know the targets by their UUIDs all the same.
@@ -359,7 +357,7 @@ async fn apart<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> 
     outcome.await.map_err(|_| io::Error::other("the thread that opens targets has panicked"))
 }
 
-fn search(absent: Vec<Absent>, homes: &Homes, opening: Opening) -> io::Result<Search> {
+fn search(absent: Vec<Absent>, homes: &Homes, opening: Opening) -> Search {
     let late = homes.late();
     let open = move |dir: &Path| {
         // An empty directory in its place is where its disk is to be mounted.

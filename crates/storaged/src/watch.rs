@@ -1,7 +1,6 @@
 //! Looks at the file systems under the targets, each from a thread of its own: a disk that hangs must hold up neither
 //! the lanes nor the heartbeats nor the other targets.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -14,34 +13,51 @@ use telemetry::metrics::{Metrics, level};
 use crate::engine::files::holds_objects;
 use crate::metrics::TargetMetrics;
 use crate::target::Target;
+use crate::threads::{self, Start, give};
 
 const EVERY: Duration = Duration::from_millis(500);
+/// Between attempts to make a thread.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Searching for objects walks folders where there are none.
 const SEARCH_EVERY: Duration = Duration::from_secs(20);
 
 /// The watching threads; dropping it ends them. One that hangs in a dead disk is left behind.
 pub(crate) struct Watch {
+    metrics: Metrics,
     threads: Vec<(Sender<()>, JoinHandle<()>)>,
+    start: Start,
+    /// For which no thread could be made yet: what is known of them stays what it was.
+    waiting: Vec<Arc<Target>>,
 }
 
 impl Watch {
-    /// # Errors
-    /// Where a thread cannot be made.
-    pub(crate) fn start(targets: &[Arc<Target>], metrics: &Metrics) -> io::Result<Self> {
-        let mut watch = Self { threads: Vec::new() };
-        watch.extend(targets, metrics)?;
-        Ok(watch)
+    pub(crate) fn start(targets: &[Arc<Target>], metrics: &Metrics) -> Self {
+        let (metrics, start) = (metrics.clone(), threads::start);
+        let mut watch = Self { metrics, threads: Vec::new(), start, waiting: Vec::new() };
+        watch.extend(targets);
+        watch
     }
 
     /// Watches these as well.
-    ///
-    /// # Errors
-    /// Where a thread cannot be made.
-    pub(crate) fn extend(&mut self, targets: &[Arc<Target>], metrics: &Metrics) -> io::Result<()> {
-        for target in targets {
-            let (target, metrics) = (Arc::clone(target), TargetMetrics::new(metrics, target.id()));
+    pub(crate) fn extend(&mut self, targets: &[Arc<Target>]) {
+        self.waiting.extend_from_slice(targets);
+        self.watch_waiting();
+    }
+
+    /// Goes on trying where threads could not be made, and then waits for ever.
+    pub(crate) async fn catch_up(&mut self) {
+        while !self.waiting.is_empty() {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            self.watch_waiting();
+        }
+        std::future::pending().await
+    }
+
+    fn watch_waiting(&mut self) {
+        while let Some(target) = self.waiting.pop() {
+            let metrics = TargetMetrics::new(&self.metrics, target.id());
             let (stop, stopped) = mpsc::channel();
-            let thread = thread::Builder::new().name("watch".into()).spawn(move || {
+            let started = give(self.start, "watch", target, move |target| {
                 let mut searched = None;
                 loop {
                     look(&target, &metrics, &mut searched);
@@ -49,10 +65,15 @@ impl Watch {
                         return;
                     }
                 }
-            })?;
-            self.threads.push((stop, thread));
+            });
+            match started {
+                Ok(thread) => self.threads.push((stop, thread)),
+                Err((target, error)) => {
+                    tracing::warn!(target = %target.id(), %error, "no thread to watch a target's disk: it is tried again");
+                    return self.waiting.push(target);
+                }
+            }
         }
-        Ok(())
     }
 }
 
@@ -111,5 +132,19 @@ mod tests {
         std::fs::rename(&away, &path).expect("renamed");
         look(&target);
         assert!(target.is_empty() && !holds_objects(&path));
+    }
+
+    #[test]
+    fn who_has_no_thread_gets_one_as_soon_as_there_is_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let target = Arc::new(Target::new(dir.path().to_owned(), 0));
+        let mut watch = Watch::start(&[], &Metrics::new("test"));
+        watch.start = threads::refuse;
+        watch.extend(&[Arc::clone(&target)]);
+        watch.watch_waiting();
+        assert!((watch.waiting.len(), watch.threads.len()) == (1, 0));
+        watch.start = threads::start;
+        watch.watch_waiting();
+        assert!((watch.waiting.len(), watch.threads.len()) == (0, 1));
     }
 }

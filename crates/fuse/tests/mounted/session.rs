@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fuse::Options;
 use fuse::model_fs::{Caching, ModelFs};
+use fuse::{MountError, Options};
 use types::id::InodeId;
 
-use crate::common::odd::{HANG, HANG_ON, MANY_PARTS, Odd, PANIC, SLEEP, TOO_MUCH};
+use crate::common::odd::{HANG, HANG_ON, MANY_PARTS, Odd, PANIC, PANIC_BESIDE, SLEEP, TOO_MUCH};
 use crate::common::{Mounted, is_mounted};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -188,6 +188,30 @@ fn a_panic_ends_one_operation_only() {
 }
 
 #[test]
+fn a_loop_that_panics_ends_the_mount_and_no_program_hangs() {
+    let place = tempfile::tempdir().unwrap();
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let (given, again) = (fs.clone(), fs.clone());
+    let options = Options { loops: 2, drain_wait: Duration::from_millis(100), ..plain() };
+    let handle = fuse::mount(place.path(), options, move |_| given.clone()).unwrap();
+    let path = place.path().join("f");
+    fs::write(&path, "content").unwrap();
+    let mut children: Vec<Child> = (0..4).map(|_| dd(&path, HANG)).collect();
+    wait_until("all reads hang", || fs.hanging.load(Ordering::SeqCst) == children.len());
+    children.push(dd(&path, PANIC_BESIDE));
+    assert!(ends(|| assert!(matches!(handle.join(), Err(MountError::Panicked)))));
+    for child in &mut children {
+        assert!(!child.wait().unwrap().success());
+    }
+    let error = fs::metadata(&path).expect_err("the connection has ended");
+    assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error}");
+    // That also takes off what is left of it.
+    let handle = fuse::mount(place.path(), plain(), move |_| again.clone()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"content");
+    handle.unmount();
+}
+
+#[test]
 fn creating_what_another_client_just_made_opens_it() {
     let (mounted, fs) = odd(Options::default());
     fs.too_early.store(1, Ordering::SeqCst);
@@ -292,7 +316,7 @@ fn unmounted_from_outside_it_ends_by_itself() {
     let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
     let handle = fuse::mount(place.path(), plain(), move |_| fs.clone()).unwrap();
     assert!(Command::new("umount").arg(place.path()).status().unwrap().success());
-    handle.join();
+    handle.join().unwrap();
     assert!(!is_mounted(place.path()));
 }
 
@@ -326,7 +350,7 @@ fn an_aborted_mount_ends_though_its_programs_waited_for_locks() {
     wait_until("it waits", || fs.waiting.load(Ordering::SeqCst) == 1);
     abort(place.path());
     assert!(waiter.join().unwrap().is_err());
-    let ended = ends(|| handle.join());
+    let ended = ends(|| handle.join().unwrap());
     fs.locked.store(false, Ordering::SeqCst);
     assert!(ended);
     assert_eq!(fs.waiting.load(Ordering::SeqCst), 0);
@@ -344,7 +368,7 @@ fn an_aborted_mount_gives_up_what_does_not_end() {
     wait_until("the read hangs", || fs.hanging.load(Ordering::SeqCst) == 1);
     abort(place.path());
     assert!(!child.wait().unwrap().success());
-    assert!(ends(|| handle.join()));
+    assert!(ends(|| handle.join().unwrap()));
 }
 
 #[test]
@@ -447,5 +471,5 @@ fn serve_until_killed() {
     let fs = ModelFs::new(model::Limits::default(), Caching::Direct);
     let handle = fuse::mount(Path::new(&place), plain(), move |_| fs.clone()).unwrap();
     File::create(Path::new(&place).join("alive")).unwrap();
-    handle.join();
+    handle.join().unwrap();
 }

@@ -93,6 +93,13 @@ impl Watch {
         if self.condition != Condition::Good {
             return;
         }
+        // Nor where a quota is used up, or all descriptors are: then it would be closed for nothing, and nobody could read.
+        if let Some(room) = core.store().room_to_reopen()
+            && let Err(error) = ring::op::unblock(move || room.try_out()).await
+        {
+            error!(%error, "the store takes no writes, and there is no room to open it again: reads go on");
+            return self.try_later();
+        }
         core.store_closed();
         let reopening = core.store().begin_reopening();
         let (done, mut reopened) = ring::mailbox::mailbox();
@@ -112,6 +119,10 @@ impl Watch {
             Err(error @ KvError::Lost(_)) => core.give_up(error),
             Err(error) => error!(%error, "the store cannot be opened again yet"),
         }
+        self.try_later();
+    }
+
+    fn try_later(&mut self) {
         self.attempts += 1;
         self.pause = self.attempts.min(REOPEN_PAUSE_MAX);
     }

@@ -11,10 +11,11 @@ use types::error::Errno;
 use types::id::ObjectId;
 
 use super::copy::Range;
-use super::files::{Files, Options};
+use super::files::{Files, Options, note_loss};
 use super::sums_tests::{OBJECT, check_all, flip, options, read_errno, store};
 use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
 use super::{ObjectStore, syscall};
+use crate::failures::Failures;
 use crate::sums::Trust;
 
 const BLOCK: u64 = 4096;
@@ -192,4 +193,14 @@ fn what_a_copy_did_not_reach_keeps_its_sums_and_what_it_did_is_right() {
         let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
         assert!(syscall::stat(file.fd()).is_ok_and(|(stored, _)| stored.size == len));
     });
+}
+
+#[test]
+fn a_sync_that_reached_no_disk_is_no_loss() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (target, failures) = (target(dir.path(), 0), Failures::new(100));
+    note_loss(&target, &failures, OBJECT, Errno::ECANCELED);
+    assert!(failures.tell(OBJECT, 1, 0).is_ok() && !target.has_failed());
+    note_loss(&target, &failures, OBJECT, Errno::EIO);
+    assert!(failures.tell(OBJECT, 1, 0).is_err() && target.has_failed());
 }

@@ -628,7 +628,11 @@ pub(super) fn has_size(file: &OpenFile, size: u64) -> bool {
 }
 
 /// Data of the object that was acknowledged could not be written.
-fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errno) {
+pub(super) fn note_loss(target: &Target, failures: &Failures, object: ObjectId, errno: Errno) {
+    // From the kernel's io_uring, which could start no thread for the call: no disk was asked.
+    if errno == Errno::ECANCELED {
+        return;
+    }
     target.note_error(errno, "write-back");
     target.note_loss();
     failures.note(object, errno);

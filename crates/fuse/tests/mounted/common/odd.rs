@@ -22,6 +22,8 @@ pub(crate) const SLEEP: u64 = 4 << 40;
 pub(crate) const MANY_PARTS: u64 = 5 << 40;
 /// As [`HANG`], whatever becomes of the caller.
 pub(crate) const HANG_ON: u64 = 6 << 40;
+/// As [`PANIC`], in a task beside the operation, which goes on for ever.
+pub(crate) const PANIC_BESIDE: u64 = 7 << 40;
 
 #[derive(Clone)]
 pub(crate) struct Odd {
@@ -109,6 +111,10 @@ impl FileSystem for Odd {
                 std::future::pending().await
             }
             PANIC => panic!("a test asked for it"),
+            PANIC_BESIDE => {
+                ring::spawn(async { panic!("a test asked for it") });
+                std::future::pending().await
+            }
             TOO_MUCH => Ok(vec![Slice::from_vec(vec![1; size as usize + 1])]),
             SLEEP => {
                 let now = self.sleeping.fetch_add(1, Ordering::SeqCst) + 1;
