@@ -15,6 +15,7 @@ use control::View;
 use kv::Kv;
 use tokio::sync::{oneshot, watch};
 
+use crate::history::History;
 use crate::metrics::MgmtMetrics;
 use crate::store::Store;
 
@@ -55,6 +56,7 @@ pub(crate) struct Owner<K: Kv> {
     store: Store<K>,
     clock: Clock,
     view: watch::Sender<View>,
+    history: History,
     metrics: MgmtMetrics,
     /// Ticks since the capacities were last published.
     ticks: u32,
@@ -62,6 +64,12 @@ pub(crate) struct Owner<K: Kv> {
 
 /// Ends when all senders of its commands are gone, or with the error of the store.
 pub(crate) type Running = JoinHandle<Result<(), kv::KvError>>;
+
+/// What those who answer share with the owner.
+pub(crate) struct Published {
+    pub(crate) views: watch::Receiver<View>,
+    pub(crate) history: History,
+}
 
 impl<K: Kv + Send + 'static> Owner<K>
 where
@@ -73,18 +81,21 @@ where
         clock: Clock,
         metrics: MgmtMetrics,
         stopped: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<(SyncSender<Command>, watch::Receiver<View>, Running)> {
+    ) -> std::io::Result<(SyncSender<Command>, Published, Running)> {
         let (sender, commands) = std::sync::mpsc::sync_channel(QUEUE_MAX);
         let first = View::new(membership.map().clone(), Arc::default());
         metrics.show(&first.map);
-        let (view, watcher) = watch::channel(first);
-        let owner = Self { membership, store, clock, view, metrics, ticks: 0 };
+        let history = History::default();
+        history.add(first.clone());
+        let (view, views) = watch::channel(first);
+        let published = Published { views, history: history.clone() };
+        let owner = Self { membership, store, clock, view, history, metrics, ticks: 0 };
         let thread = std::thread::Builder::new().name("owner".to_owned()).spawn(move || {
             let result = owner.run(&commands);
             stopped();
             result
         })?;
-        Ok((sender, watcher, thread))
+        Ok((sender, published, thread))
     }
 
     fn run(mut self, commands: &Receiver<Command>) -> Result<(), kv::KvError> {
@@ -151,20 +162,17 @@ where
         if !map_changed && capacities.is_none() {
             return;
         }
-        let membership = &self.membership;
-        self.view.send_modify(|view| {
-            if let Some(capacities) = capacities {
-                view.capacities = Arc::new(capacities);
-            }
-            if map_changed {
-                *view = View::new(membership.map().clone(), Arc::clone(&view.capacities));
-            }
-        });
-        if map_changed {
-            let map = Arc::clone(&self.view.borrow().map);
-            tracing::debug!(epoch = map.epoch.0, "new cluster map");
-            self.metrics.show(&map);
+        let mut view = self.view.borrow().clone();
+        if let Some(capacities) = capacities {
+            view.capacities = Arc::new(capacities);
         }
+        if map_changed {
+            view = View::new(self.membership.map().clone(), view.capacities);
+            self.history.add(view.clone());
+            tracing::debug!(epoch = view.map.epoch.0, "new cluster map");
+            self.metrics.show(&view.map);
+        }
+        self.view.send_replace(view);
     }
 
     /// Free space changes all the time: news at once, notable changes at the next tick, small ones now and then.
@@ -198,14 +206,19 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_nobody_waits_for_any_more_does_not_happen() {
-        let (membership, effects) = Membership::create("c", Rules::default(), Moment(0));
+    fn owner(rules: Rules) -> Owner<MemoryKv> {
+        let (membership, effects) = Membership::create("c", rules, Moment(0));
         let mut store = Store::new(MemoryKv::default());
         store.add(effects.records);
         let first = View::new(membership.map().clone(), Arc::default());
         let (metrics, clock) = (MgmtMetrics::new(&Metrics::new("test")), Clock::start());
-        let mut owner = Owner { membership, store, clock, view: watch::Sender::new(first), metrics, ticks: 0 };
+        let (view, history) = (watch::Sender::new(first), History::default());
+        Owner { membership, store, clock, view, history, metrics, ticks: 0 }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_does_not_happen() {
+        let mut owner = owner(Rules::default());
         let (gone, waiting) = (oneshot::channel().0, oneshot::channel());
         let batch = [gone, waiting.0].map(|reply| Command { event: Event::RegisterClient, reply });
         owner.turn(batch.into(), false).expect("it is in memory");

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::grpc::ManagementService;
 use crate::metrics::MgmtMetrics;
-use crate::owner::{Clock, Command, Owner, Running};
+use crate::owner::{Clock, Command, Owner, Published, Running};
 use crate::store::Store;
 
 /// Name of the store inside the service's directory.
@@ -117,11 +117,12 @@ impl Server {
         let (failed_sender, failed) = watch::channel(false);
         // Fails only when the server is gone, too.
         let ended = move || _ = failed_sender.send(true);
-        let (commands, views, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
+        let (commands, published, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
+        let Published { views, history } = published;
         let identity =
             net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word() };
         let (stop, stopped) = watch::channel(false);
-        let service = ManagementService::new(rules, commands, views, stopped.clone(), metrics);
+        let service = ManagementService::new(rules, commands, views, history, stopped.clone(), metrics);
         let front = telemetry::runtime::spawn("grpc", move || front(listener, identity, service, stopped))?;
         tracing::info!(%address, cluster, dir = %home.dir().display(), "the management service is ready");
         Ok(Self { address, cluster, stop, failed, front: Some(front), owner: Some(owner), _home: home })

@@ -9,6 +9,7 @@ use types::id::{Epoch, Generation, GroupId, NodeId, PoolId, SessionId, ShardId, 
 
 use super::{Membership, Rules};
 use crate::capacity::Capacity;
+use crate::difference::Difference;
 use crate::event::{
     Admin, Answer, Effects, Event, Heartbeat, Moment, Registered, Registration, Report, TargetRegistration,
 };
@@ -577,6 +578,8 @@ fn check(world: &World) {
 fn check_step(before: &ClusterMap, after: &ClusterMap) {
     let changed = ClusterMap { epoch: before.epoch, ..after.clone() } != *before;
     assert_eq!(after.epoch.0, before.epoch.0 + u64::from(changed), "an epoch per change");
+    let told = Difference::between(before, after).apply(before);
+    assert_eq!(told.as_ref(), Some(after), "who is told the difference alone");
     for (id, group) in &after.groups {
         let Some(old) = before.groups.get(id) else { continue };
         let states = |map: &ClusterMap| -> Vec<Option<TargetState>> {
