@@ -1,6 +1,7 @@
 //! The typed way to ask mgmtd.
 
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -314,7 +315,8 @@ async fn channel(stream: TcpStream) -> Result<Channel, tonic::transport::Error> 
         .await
 }
 
-/// Pauses between attempts: short at first, since services of one cluster start together.
+/// Pauses between attempts: short at first, since services of one cluster start together; and not the same for all, since all
+/// lose mgmtd in one moment.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     pause: Duration,
@@ -331,6 +333,21 @@ impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (pause * 3 / 2).min(Self::LONGEST);
-        pause
+        // Each state is seeded anew.
+        let dice = RandomState::new().hash_one(()) as u32;
+        pause / 2 + (pause / 2).mul_f64(f64::from(dice) / f64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_lose_mgmtd_together_do_not_come_back_together() {
+        let pauses: Vec<Duration> = (0..16).map(|_| Backoff { pause: Backoff::LONGEST }.next()).collect();
+        let bounds = Backoff::LONGEST / 2..=Backoff::LONGEST;
+        assert!(pauses.iter().all(|pause| bounds.contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }
