@@ -3,6 +3,7 @@
 //! Events that wait together are persisted with one sync.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,10 +52,30 @@ impl Clock {
     }
 }
 
+/// When the thread that takes requests last came to it: a node that it could not hear meanwhile was not silent.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    pub(crate) fn new(now: Moment) -> Self {
+        Self(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    pub(crate) fn beat(&self, now: Moment) {
+        self.0.store(now.0, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Moment {
+        Moment(self.0.load(Ordering::Relaxed))
+    }
+}
+
 pub(crate) struct Owner<K: Kv> {
     membership: Membership,
     store: Store<K>,
     clock: Clock,
+    /// Ticks are of its time.
+    pulse: Pulse,
     view: watch::Sender<View>,
     history: History,
     metrics: MgmtMetrics,
@@ -69,6 +90,8 @@ pub(crate) type Running = JoinHandle<Result<(), kv::KvError>>;
 pub(crate) struct Published {
     pub(crate) views: watch::Receiver<View>,
     pub(crate) history: History,
+    /// Theirs to beat.
+    pub(crate) pulse: Pulse,
 }
 
 impl<K: Kv + Send + 'static> Owner<K>
@@ -85,11 +108,11 @@ where
         let (sender, commands) = std::sync::mpsc::sync_channel(QUEUE_MAX);
         let first = View::new(membership.map().clone(), Arc::default());
         metrics.show(&first.map);
-        let history = History::default();
+        let (history, pulse) = (History::default(), Pulse::new(clock.now()));
         history.add(first.clone());
         let (view, views) = watch::channel(first);
-        let published = Published { views, history: history.clone() };
-        let owner = Self { membership, store, clock, view, history, metrics, ticks: 0 };
+        let published = Published { views, history: history.clone(), pulse: pulse.clone() };
+        let owner = Self { membership, store, clock, pulse, view, history, metrics, ticks: 0 };
         let thread = std::thread::Builder::new().name("owner".to_owned()).spawn(move || {
             let result = owner.run(&commands);
             stopped();
@@ -132,7 +155,7 @@ where
         }
         if tick {
             // It cannot be refused.
-            let _ = self.apply(Event::Tick, now, &mut publish);
+            let _ = self.apply(Event::Tick, self.pulse.last().min(now), &mut publish);
         }
         let started = Instant::now();
         // On failure the state in memory is ahead of the disk: nobody may see it.
@@ -199,10 +222,12 @@ fn notably_different(now: &Capacities, known: &Capacities) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cluster::event::Registration;
+    use cluster::map::{NodeState, Rail, ServiceKind};
     use cluster::membership::Rules;
     use kv::memory::MemoryKv;
     use telemetry::metrics::Metrics;
-    use types::id::SessionId;
+    use types::id::{NodeId, SessionId};
 
     use super::*;
 
@@ -212,8 +237,8 @@ mod tests {
         store.add(effects.records);
         let first = View::new(membership.map().clone(), Arc::default());
         let (metrics, clock) = (MgmtMetrics::new(&Metrics::new("test")), Clock::start());
-        let (view, history) = (watch::Sender::new(first), History::default());
-        Owner { membership, store, clock, view, history, metrics, ticks: 0 }
+        let (view, history, pulse) = (watch::Sender::new(first), History::default(), Pulse::new(clock.now()));
+        Owner { membership, store, clock, pulse, view, history, metrics, ticks: 0 }
     }
 
     #[test]
@@ -224,5 +249,39 @@ mod tests {
         owner.turn(batch.into(), false).expect("it is in memory");
         let outcome = { waiting.1 }.try_recv().expect("answered");
         assert_eq!(outcome.result, Ok(Answer::Session(SessionId(1))));
+    }
+
+    #[test]
+    fn who_could_not_be_heard_was_not_silent() {
+        let offline_after_ms = 400;
+        let mut owner = owner(Rules { offline_after_ms, ..Rules::default() });
+        let node = Registration {
+            cluster: String::new(),
+            uuid: "s".to_owned(),
+            kind: ServiceKind::Storage,
+            id: None,
+            alias: String::new(),
+            incarnation: 1,
+            rails: vec![Rail { interface: "lo".to_owned(), address: [127, 0, 0, 1].into() }],
+            metrics: String::new(),
+            targets: Vec::new(),
+        };
+        let (reply, _answer) = oneshot::channel();
+        owner.turn(vec![Command { event: Event::RegisterNode(node), reply }], false).expect("it is in memory");
+        let mut ticks = |beats: bool| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(2 * offline_after_ms) {
+                std::thread::sleep(Duration::from_millis(20));
+                if beats {
+                    owner.pulse.beat(owner.clock.now());
+                }
+                owner.turn(Vec::new(), true).expect("it is in memory");
+            }
+            owner.pulse.beat(owner.clock.now());
+            owner.turn(Vec::new(), true).expect("it is in memory");
+            owner.membership.map().nodes[&NodeId(1)].state
+        };
+        assert_eq!(ticks(false), NodeState::Online, "nobody listened");
+        assert_eq!(ticks(true), NodeState::Offline);
     }
 }

@@ -1,5 +1,6 @@
 //! Start, run and ordered stop.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -15,11 +16,12 @@ use net::ClusterKey;
 use telemetry::metrics::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::grpc::ManagementService;
 use crate::metrics::MgmtMetrics;
-use crate::owner::{Clock, Command, Owner, Published, Running};
+use crate::owner::{Clock, Command, Owner, Published, Pulse, Running};
 use crate::store::Store;
 
 /// Name of the store inside the service's directory.
@@ -118,12 +120,18 @@ impl Server {
         // Fails only when the server is gone, too.
         let ended = move || _ = failed_sender.send(true);
         let (commands, published, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
-        let Published { views, history } = published;
+        let Published { views, history, pulse } = published;
         let identity =
             net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word() };
         let (stop, stopped) = watch::channel(false);
         let service = ManagementService::new(rules, commands, views, history, stopped.clone(), metrics);
-        let front = telemetry::runtime::spawn("grpc", move || front(listener, identity, service, stopped))?;
+        let beats = beats(pulse, clock, Duration::from_millis((rules.heartbeat_ms() / 8).clamp(5, 100)));
+        let front = telemetry::runtime::spawn("grpc", move || async move {
+            tokio::select! {
+                result = front(listener, identity, service, stopped) => result,
+                never = beats => match never {},
+            }
+        })?;
         tracing::info!(%address, cluster, dir = %home.dir().display(), "the management service is ready");
         Ok(Self { address, cluster, stop, failed, front: Some(front), owner: Some(owner), _home: home })
     }
@@ -174,6 +182,16 @@ impl Drop for Server {
         if let Err(error) = self.end() {
             tracing::error!(%error, "the management service did not stop in order");
         }
+    }
+}
+
+/// Shows that the thread comes to what waits for it.
+async fn beats(pulse: Pulse, clock: Clock, every: Duration) -> Infallible {
+    let mut beats = tokio::time::interval(every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        pulse.beat(clock.now());
     }
 }
 

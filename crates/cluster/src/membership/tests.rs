@@ -647,6 +647,19 @@ fn step(world: &mut World, choice: u8) {
 }
 
 #[test]
+fn who_is_heard_after_the_time_of_a_tick_stays_as_heard() {
+    let mut world = World::new();
+    world.register(storage("s", &["a"]));
+    // Requests were taken late: the tick is of the time before, and the beat came since.
+    world.now.0 += 9_000;
+    world.beat(1, 1, Vec::new()).expect("registered");
+    world.live.apply(Event::Tick, Moment(1_000)).expect("never refused");
+    let heard = world.now;
+    world.tick_after(4_999);
+    assert_eq!(world.state(1), NodeState::Online, "silent since {heard:?} only");
+}
+
+#[test]
 fn all_short_histories_keep_the_invariants() {
     fn explore(world: &World, depth: u32) {
         for choice in 0..CHOICES {
