@@ -39,8 +39,30 @@ pub enum MountError {
     Helper(String),
     #[error("the kernel does not begin to talk: {0}")]
     Negotiation(String),
+    #[error("the kernel does not begin to talk: no message came")]
+    Silence,
     #[error("cannot start a loop: {0}")]
-    Loop(String),
+    Loop(io::Error),
+}
+
+impl MountError {
+    /// Another attempt may succeed though nobody has changed anything: this process or its host was short of something, or the
+    /// kernel of time.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::MountPoint { source, .. } | Self::Refused { source, .. } => is_shortage(source),
+            Self::Device(error) | Self::NoHelper(error) => is_shortage(error),
+            // Without a number it is a loop that has panicked.
+            Self::Loop(error) => is_shortage(error) || error.raw_os_error().is_none(),
+            Self::Silence => true,
+            Self::NotADirectory(_) | Self::Options(_) | Self::Helper(_) | Self::Negotiation(_) => false,
+        }
+    }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Checks the mount point, and takes a dead mount of an earlier process off it.
@@ -320,6 +342,20 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shortage_passes() {
+        let passes = |errno| {
+            let error = || io::Error::from_raw_os_error(errno);
+            let of_loop = MountError::Loop(error()).is_passing();
+            assert_eq!(MountError::NoHelper(error()).is_passing(), of_loop);
+            of_loop
+        };
+        assert!([libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(passes));
+        // As where io_uring is forbidden, and without a helper.
+        assert!(![libc::EPERM, libc::ENOSYS, libc::ENOENT].into_iter().any(passes));
+        assert!(MountError::Silence.is_passing() && !MountError::Negotiation("it is too old".into()).is_passing());
+    }
 
     #[test]
     fn mount_table_escapes_are_read() {
