@@ -41,6 +41,7 @@ use crate::recall::{self, Keeper};
 use crate::sequence::Window;
 use crate::sightings::Sightings;
 use crate::splits::Splits;
+use crate::statfs::Answers;
 use crate::telling::Tellers;
 use crate::unsettled::Unsettled;
 use crate::unsynced::Closed;
@@ -108,6 +109,7 @@ pub struct Shared {
     pub(crate) tidied: Tidied,
     crowd: Mutex<Crowd>,
     pub(crate) drafts: Drafts,
+    pub(crate) space: Answers,
     pub(crate) metrics: ClientMetrics,
     /// That something kept back cannot be written or told yet, of all files: it is tried again and again.
     complaints: Seldom,
@@ -159,6 +161,7 @@ impl Shared {
             tidied: Tidied::default(),
             crowd: Mutex::default(),
             drafts: Drafts::default(),
+            space: Answers::default(),
             metrics,
         })
     }

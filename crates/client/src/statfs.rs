@@ -1,7 +1,10 @@
 //! Capacity of the whole file system.
 
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cluster::map::{ClusterMap, Group, NodeState, ServiceKind};
 use types::error::Errno;
@@ -13,6 +16,15 @@ use crate::router::{Client, Destination};
 
 /// So often a target that has not answered is looked up in the map: its node may be known to be offline by now.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// One answer is for all who ask so soon after it: monitoring, and programs that ask before each file.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// After so long, what is known from before will do: `df` is not to hang with one target.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Who waits for another thread's answer looks so often whether it is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// What `df` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,45 +38,155 @@ pub struct StatFs {
     pub free_inodes: u64,
 }
 
+/// Of all threads of a mount: what was answered, and whether one of them asks.
+#[derive(Default)]
+pub(crate) struct Answers(Mutex<Round>);
+
+#[derive(Default)]
+struct Round {
+    asking: bool,
+    /// What the last one came to, and when.
+    last: Option<(Instant, Result<StatFs, Errno>)>,
+    said: Said,
+}
+
+/// What each shard and target has said last. One that is slow says it again.
+#[derive(Clone, Default)]
+struct Said {
+    inodes: BTreeMap<ShardId, u64>,
+    targets: BTreeMap<GroupId, Room>,
+}
+
+/// Of one target.
+#[derive(Clone, Copy)]
+struct Room {
+    total_bytes: u64,
+    free_bytes: u64,
+    free_inodes: u64,
+}
+
+/// What a thread does that wants to know.
+enum Turn<'a> {
+    Knows(Result<StatFs, Errno>),
+    /// With what was said last.
+    Asks(Asking<'a>, Said),
+    /// Another one asks.
+    Waits,
+}
+
+/// No other thread asks until this is dropped, as by a program that is killed.
+struct Asking<'a>(&'a Answers);
+
+impl Answers {
+    fn turn(&self) -> Turn<'_> {
+        let mut round = self.round();
+        match round.last {
+            Some((when, last)) if when.elapsed() < FRESH => Turn::Knows(last),
+            _ if round.asking => Turn::Waits,
+            _ => {
+                round.asking = true;
+                Turn::Asks(Asking(self), round.said.clone())
+            }
+        }
+    }
+
+    fn round(&self) -> MutexGuard<'_, Round> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asking<'_> {
+    fn end(self, said: Result<Said, Errno>) -> Result<StatFs, Errno> {
+        let mut round = self.0.round();
+        let answer = said.map(|said| {
+            round.said = said;
+            round.said.sum()
+        });
+        // That this program ends is nothing to the others.
+        if answer != Err(Errno::EINTR) {
+            round.last = Some((Instant::now(), answer));
+        }
+        answer
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.round().asking = false;
+    }
+}
+
+impl Said {
+    fn sum(&self) -> StatFs {
+        let mut sum = StatFs { inodes: self.inodes.values().sum(), ..StatFs::default() };
+        for room in self.targets.values() {
+            sum.total_bytes += room.total_bytes;
+            sum.free_bytes += room.free_bytes;
+            sum.free_inodes += room.free_inodes;
+        }
+        sum
+    }
+}
+
 impl Client {
-    /// Asks the targets themselves, so that the answer is of now. Targets of nodes that are offline, or turn out to be so
+    /// Asks the shards and the targets themselves, unless that has just been done, for all threads of the mount at once. One
+    /// that does not answer soon counts as it did the last time. Targets of nodes that are offline, or turn out to be so
     /// meanwhile, do not count, nor do those that their nodes run without.
     ///
     /// # Errors
-    /// `EIO` where a target that is served does not answer within the bound.
+    /// `EIO` where one that is served, and has never answered before, does not do so within the bound.
     pub async fn statfs(&self, caller: &Caller<'_>) -> Result<StatFs, Errno> {
-        let shards: Vec<ShardId> = self.shared.map().shards.keys().copied().collect();
-        let counts =
-            shards.iter().map(async |&shard| self.call(caller, Destination::Shard(shard), &meta::StatFs {}).await);
-        let groups = storage_groups_served(&self.shared.map());
-        let capacities = groups.iter().map(async |&group| self.capacity(caller, group).await);
-        let mut sum = StatFs::default();
-        for reply in ring::join_all(counts).await {
-            sum.inodes += reply?.inodes;
+        loop {
+            match self.shared.space.turn() {
+                Turn::Knows(answer) => return answer,
+                Turn::Asks(asking, before) => return asking.end(self.ask_for_space(caller, &before).await),
+                Turn::Waits if caller.is_ending() => return Err(Errno::EINTR),
+                Turn::Waits => ring::sleep(LOOK_AGAIN).await,
+            }
         }
-        for reply in ring::join_all(capacities).await {
-            let Some(reply) = reply? else { continue };
-            sum.total_bytes += reply.total_bytes;
-            sum.free_bytes += reply.free_bytes;
-            sum.free_inodes += reply.free_inodes;
-        }
-        Ok(sum)
+    }
+
+    async fn ask_for_space(&self, caller: &Caller<'_>, before: &Said) -> Result<Said, Errno> {
+        let map = self.shared.map();
+        let inodes = map.shards.keys().map(async |&shard| {
+            let answer = async {
+                self.call(caller, Destination::Shard(shard), &meta::StatFs {}).await.map(|reply| reply.inodes)
+            };
+            or_known(answer, before.inodes.get(&shard).copied()).await.map(|inodes| (shard, inodes))
+        });
+        let targets = storage_groups_served(&map).into_iter().map(async |group| {
+            let known = before.targets.get(&group).copied().map(Some);
+            or_known(self.room(caller, group), known).await.map(|room| room.map(|room| (group, room)))
+        });
+        let inodes = ring::join_all(inodes).await.into_iter().collect::<Result<_, _>>()?;
+        let targets: Vec<_> = ring::join_all(targets).await.into_iter().collect::<Result<_, _>>()?;
+        Ok(Said { inodes, targets: targets.into_iter().flatten().collect() })
     }
 
     /// `None` where it is not served any more.
-    async fn capacity(&self, caller: &Caller<'_>, group: GroupId) -> Result<Option<storage::TargetStatReply>, Errno> {
+    async fn room(&self, caller: &Caller<'_>, group: GroupId) -> Result<Option<Room>, Errno> {
         let request = storage::TargetStat { group };
         let mut answer = pin!(self.call(caller, Destination::Lane(group, 0), &request));
         loop {
             let answer = ring::timeout(LOOK, answer.as_mut()).await;
             let is_served = || self.shared.map().groups.get(&group).is_some_and(|of| is_served(&self.shared.map(), of));
             match answer {
-                Ok(Ok(reply)) => return Ok(Some(reply)),
+                Ok(Ok(storage::TargetStatReply { total_bytes, free_bytes, free_inodes, .. })) => {
+                    return Ok(Some(Room { total_bytes, free_bytes, free_inodes }));
+                }
                 _ if !is_served() => return Ok(None),
                 Ok(Err(errno)) => return Err(errno),
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// What `answer` comes to; where that takes long, what is `known`.
+async fn or_known<T>(answer: impl Future<Output = Result<T, Errno>>, known: Option<T>) -> Result<T, Errno> {
+    match known {
+        Some(known) => ring::timeout(PATIENCE, answer).await.unwrap_or(Ok(known)),
+        None => answer.await,
     }
 }
 
@@ -82,9 +204,61 @@ fn storage_groups_served(map: &ClusterMap) -> Vec<GroupId> {
 #[cfg(test)]
 mod tests {
     use cluster::map::{CapacityClass, Node, Target, TargetState};
+    use types::cred::Credentials;
     use types::id::{Generation, NodeId, TargetId};
 
+    use wire::op::Op;
+
     use super::*;
+    use crate::test_cluster::{SHARD, Script, join, run};
+
+    async fn says(script: &Script, inodes: u64) {
+        let reply = meta::StatFsReply { inodes, total_bytes: 0, free_bytes: 0 };
+        script.next(Op::StatFs).await.responder.reply(&reply);
+    }
+
+    #[test]
+    fn one_answer_is_for_all_threads_and_for_a_moment() {
+        run(async |script, [one, other]| {
+            let ask = async |client: &Client| client.statfs(&Caller::patient(Credentials::default())).await;
+            let same = async |inodes| {
+                for client in [&one, &other] {
+                    assert_eq!(ask(client).await.map(|stat| stat.inodes), Ok(inodes));
+                }
+            };
+            let both = join(same(5), same(5));
+            join(both, async {
+                script.opens_session(1).await;
+                says(script, 5).await;
+            })
+            .await;
+            script.nothing_comes().await;
+            ring::sleep(FRESH).await;
+            join(same(6), says(script, 6)).await;
+            // One that is slow says what it said the last time.
+            ring::sleep(FRESH).await;
+            let begin = Instant::now();
+            same(6).await;
+            assert!(begin.elapsed() < 2 * PATIENCE, "{:?}", begin.elapsed());
+            drop(script.next(Op::StatFs).await);
+        });
+    }
+
+    #[test]
+    fn who_is_gone_keeps_nobody_waiting() {
+        let answers = Answers::default();
+        let Turn::Asks(asking, _) = answers.turn() else { panic!("nobody asks") };
+        assert!(matches!(answers.turn(), Turn::Waits));
+        drop(asking);
+        let Turn::Asks(asking, _) = answers.turn() else { panic!("nobody asks any more") };
+        assert_eq!(asking.end(Err(Errno::EINTR)), Err(Errno::EINTR));
+        let Turn::Asks(asking, _) = answers.turn() else { panic!("it was its own end") };
+        let said = Ok(Said { inodes: [(SHARD, 7)].into(), targets: BTreeMap::new() });
+        let stat = asking.end(said);
+        assert!(
+            matches!(answers.turn(), Turn::Knows(known) if known == stat && stat.is_ok_and(|stat| stat.inodes == 7))
+        );
+    }
 
     #[test]
     fn targets_that_are_not_served_are_not_asked() {

@@ -3,6 +3,7 @@
 //! No clock, no socket and no store in here: mgmtd drives it, persists what it says, and publishes the map.
 
 pub mod capacity;
+pub mod difference;
 pub mod event;
 pub mod map;
 pub mod membership;

@@ -131,7 +131,7 @@ impl Agent {
         self.shared.view().map.cluster.clone()
     }
 
-    /// The last view; epoch 0 before the first one came.
+    /// The last view; epoch 0 before the first one came. Free space is in it for metadata services alone.
     #[must_use]
     pub fn view(&self) -> View {
         self.shared.view()

@@ -1,6 +1,7 @@
 //! The typed way to ask mgmtd.
 
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::error::ControlError;
 use crate::node::{Deletion, Registered};
 use crate::proto::management_client::ManagementClient;
 use crate::transport::shake;
-use crate::view::View;
+use crate::view::{BadUpdate, View};
 use crate::{MESSAGE_MAX, convert, proto};
 
 /// Longest wait for one answer.
@@ -88,7 +89,8 @@ impl Client {
     }
 
     /// Registers a service, with one report per target, at the cluster of the handshake; also answers the view with it
-    /// inside.
+    /// inside, of which only that comes over the wire which is not `known`. Where that does not fit, which the view that is
+    /// watched will show as well, it is an empty one.
     ///
     /// # Errors
     /// Where mgmtd cannot be asked or refuses.
@@ -96,13 +98,18 @@ impl Client {
         &self,
         registration: &Registration,
         reports: &[Report],
+        known: &View,
     ) -> Result<(Registered, View), ControlError> {
         let request = convert::registration(&self.cluster, registration, reports);
+        let request = proto::RegisterNodeRequest { known: convert::known(known), ..request };
         let mut service = self.service.clone();
         let reply = self.call(service.register_node(request)).await?;
-        let mut view = View::default();
-        if let Some(update) = &reply.view {
-            self.take(&mut view, update)?;
+        let update = reply.view.as_ref();
+        let mut view = update.filter(|update| update.map.is_empty()).map_or_else(View::default, |_| known.clone());
+        match update.map_or(Ok(false), |update| self.take(&mut view, update)) {
+            Ok(_) => {}
+            Err(ControlError::Misfit { .. }) => view = View::default(),
+            Err(error) => return Err(error),
         }
         Ok((convert::registered_from(&reply), view))
     }
@@ -146,11 +153,17 @@ impl Client {
     ///
     /// # Errors
     /// Where mgmtd cannot be asked.
-    pub async fn watch(&self, seen: &Seen) -> Result<Watch, ControlError> {
-        let request = proto::GetViewRequest { seen: Some(convert::seen(seen)) };
+    pub async fn watch(&self, seen: &Seen, wanted: Wanted) -> Result<Watch, ControlError> {
+        let known = wanted.known.filter(|_| wanted.changes);
+        let request = proto::GetViewRequest {
+            seen: Some(convert::seen(seen)),
+            takes_changes: wanted.changes,
+            known: known.as_ref().and_then(convert::known),
+            without_space: !wanted.space,
+        };
         let mut service = self.service.clone();
         let updates = self.call(service.watch_view(request)).await?;
-        Ok(Watch { client: self.clone(), updates, view: View::default() })
+        Ok(Watch { client: self.clone(), updates, view: View::default(), known })
     }
 
     /// # Errors
@@ -238,8 +251,22 @@ impl Client {
 
     fn take(&self, view: &mut View, update: &proto::ViewUpdate) -> Result<bool, ControlError> {
         let address = self.address.to_string();
-        view.update(update).map_err(|reason| ControlError::Incomprehensible { address, reason })
+        view.update(update).map_err(|bad| match bad {
+            BadUpdate::Incomprehensible(reason) => ControlError::Incomprehensible { address, reason },
+            BadUpdate::Misfit => ControlError::Misfit { address },
+        })
     }
+}
+
+/// What a subscriber is told.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// What is free on the targets, too.
+    pub space: bool,
+    /// Of maps only what differs from the one before, where mgmtd can tell that.
+    pub changes: bool,
+    /// The view that is known already: what does not differ from it is not told.
+    pub known: Option<View>,
 }
 
 /// A subscription to the view.
@@ -248,19 +275,24 @@ pub struct Watch {
     client: Client,
     updates: Streaming<proto::ViewUpdate>,
     view: View,
+    /// What the first update builds on, unless it tells the whole map.
+    known: Option<View>,
 }
 
 impl Watch {
-    /// The next view that differs from the last one. May be dropped and asked again.
+    /// The next view that differs from the last one, and from the one that was known. May be dropped and asked again.
     ///
     /// # Errors
-    /// Where the connection is lost; subscribe anew on a new one.
+    /// Where the connection is lost; subscribe anew on a new one. [`ControlError::Misfit`]: on this one, for whole maps.
     pub async fn next(&mut self) -> Result<View, ControlError> {
         loop {
             let address = &self.client.address;
             let update = self.updates.message().await.map_err(|status| ControlError::from_status(address, &status))?;
             let ended = || ControlError::Lost { address: address.to_string(), reason: "it is stopping".to_owned() };
             let update = update.ok_or_else(ended)?;
+            if let Some(known) = self.known.take().filter(|_| update.map.is_empty()) {
+                self.view = known;
+            }
             if self.client.take(&mut self.view, &update)? {
                 return Ok(self.view.clone());
             }
@@ -283,7 +315,8 @@ async fn channel(stream: TcpStream) -> Result<Channel, tonic::transport::Error> 
         .await
 }
 
-/// Pauses between attempts: short at first, since services of one cluster start together.
+/// Pauses between attempts: short at first, since services of one cluster start together; and not the same for all, since all
+/// lose mgmtd in one moment.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     pause: Duration,
@@ -300,6 +333,21 @@ impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (pause * 3 / 2).min(Self::LONGEST);
-        pause
+        // Each state is seeded anew.
+        let dice = RandomState::new().hash_one(()) as u32;
+        pause / 2 + (pause / 2).mul_f64(f64::from(dice) / f64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_lose_mgmtd_together_do_not_come_back_together() {
+        let pauses: Vec<Duration> = (0..16).map(|_| Backoff { pause: Backoff::LONGEST }.next()).collect();
+        let bounds = Backoff::LONGEST / 2..=Backoff::LONGEST;
+        assert!(pauses.iter().all(|pause| bounds.contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
     }
 }

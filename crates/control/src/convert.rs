@@ -9,6 +9,7 @@ use types::id::{Epoch, NodeId, TargetId};
 
 use crate::node::{Deletion, Registered};
 use crate::proto;
+use crate::view::View;
 
 /// A message that no release of this version would send, in one line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,6 +35,7 @@ pub fn registration(cluster: &str, node: &Registration, reports: &[Report]) -> p
         rails: node.rails.iter().map(rail).collect(),
         metrics: node.metrics.clone(),
         targets: targets.map(|(at, target)| target_registration(target, reports.get(at))).collect(),
+        known: None,
     }
 }
 
@@ -118,6 +120,13 @@ pub(crate) fn seen(seen: &Seen) -> proto::Seen {
 pub fn seen_from(message: &proto::Seen) -> Seen {
     let &proto::Seen { epoch, nodes, targets, groups, pools, shards, sessions } = message;
     Seen { epoch: Epoch(epoch), nodes, targets, groups, pools, shards, sessions }
+}
+
+/// `None` of nothing: the whole is to be told.
+#[must_use]
+pub(crate) fn known(view: &View) -> Option<proto::Known> {
+    let epoch = view.map.epoch.0;
+    (epoch > 0).then(|| proto::Known { epoch, check: view.check() })
 }
 
 #[must_use]

@@ -29,6 +29,9 @@ pub enum ControlError {
     /// mgmtd answered what this release does not understand.
     #[error("mgmtd at {address} sent what this release cannot read: {reason}")]
     Incomprehensible { address: String, reason: String },
+    /// Watch anew, for whole maps.
+    #[error("mgmtd at {address} told changes of another map than the one that is known here")]
+    Misfit { address: String },
 }
 
 impl ControlError {
@@ -36,7 +39,7 @@ impl ControlError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Lost { .. } | Self::NotHeard(_) => false,
+            Self::Unreachable { .. } | Self::Lost { .. } | Self::NotHeard(_) | Self::Misfit { .. } => false,
             Self::Handshake { error, .. } => handshake_is_permanent(error),
             Self::Refused(_) | Self::Unfit { .. } | Self::Incomprehensible { .. } => true,
         }

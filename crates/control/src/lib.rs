@@ -15,7 +15,7 @@ mod transport;
 pub mod view;
 
 pub use agent::{Agent, AgentConfig, Update};
-pub use client::Client;
+pub use client::{Client, Wanted};
 pub use error::ControlError;
 pub use node::{Deletion, Registered};
 pub use view::View;

@@ -39,10 +39,36 @@ pub enum MountError {
     Helper(String),
     #[error("the kernel does not begin to talk: {0}")]
     Negotiation(String),
+    #[error("the kernel does not begin to talk: no message came")]
+    Silence,
     #[error("cannot start a loop: {0}")]
-    Loop(String),
+    Loop(io::Error),
     #[error("a loop has panicked, which ends the mount: mount again")]
     Panicked,
+}
+
+impl MountError {
+    /// Another attempt may succeed though nobody has changed anything: this process or its host was short of something, or the
+    /// kernel of time.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::MountPoint { source, .. } | Self::Refused { source, .. } => is_shortage(source),
+            Self::Device(error) | Self::NoHelper(error) => is_shortage(error),
+            Self::Loop(error) => is_shortage(error) || (error.raw_os_error().is_none() && !is_forbidden(error)),
+            Self::Silence | Self::Panicked => true,
+            Self::NotADirectory(_) | Self::Options(_) | Self::Helper(_) | Self::Negotiation(_) => false,
+        }
+    }
+}
+
+/// Of an io_uring, whose errors come in words.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Checks the mount point, and takes a dead mount of an earlier process off it.
@@ -322,6 +348,22 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shortage_passes() {
+        let passes = |errno| {
+            let error = || io::Error::from_raw_os_error(errno);
+            let of_loop = MountError::Loop(error()).is_passing();
+            assert_eq!(MountError::NoHelper(error()).is_passing(), of_loop);
+            of_loop
+        };
+        assert!([libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().all(passes));
+        // As where io_uring is forbidden, and without a helper.
+        assert!(![libc::EPERM, libc::ENOSYS, libc::ENOENT].into_iter().any(passes));
+        let told = |kind| MountError::Loop(io::Error::new(kind, "cannot make an io_uring")).is_passing();
+        assert!(told(io::ErrorKind::Other) && !told(io::ErrorKind::PermissionDenied) && !told(io::ErrorKind::InvalidInput));
+        assert!(MountError::Silence.is_passing() && !MountError::Negotiation("it is too old".into()).is_passing());
+    }
 
     #[test]
     fn mount_table_escapes_are_read() {

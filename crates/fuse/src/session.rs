@@ -67,7 +67,7 @@ where
     M: Fn(usize) -> F + Send + Sync + 'static,
 {
     options.validate().map_err(MountError::Options)?;
-    let ended = Arc::new(Ended::new().map_err(|error| MountError::Loop(error.to_string()))?);
+    let ended = Arc::new(Ended::new().map_err(MountError::Loop)?);
     let mountpoint = mount::prepare(mountpoint, &options)?;
     if options.channel != Channel::Dev {
         uring::offer::switch_on();
@@ -161,7 +161,7 @@ impl Handle {
     {
         let agreed = greet(device, &self.options)?;
         self.over_ring = agreed.over_ring();
-        let channel = Arc::new(mount::clone_device(device).map_err(|error| MountError::Loop(error.to_string()))?);
+        let channel = Arc::new(mount::clone_device(device).map_err(MountError::Loop)?);
         let lookups = Arc::new(Lookups::new());
         let notifier = Notifier::new(&channel, agreed.minor, Arc::clone(&lookups));
         self.notifier = Some((channel, notifier));
@@ -178,7 +178,7 @@ impl Handle {
         let keeps_company = agreed.over_ring() && self.options.pin && (2..=COMPANY_MAX).contains(&loops);
         let company = keeps_company.then(|| Arc::new(Company::new(Instant::now())));
         let (started, starts) = mpsc::channel();
-        let failed = |error: io::Error| MountError::Loop(error.to_string());
+        let failed = MountError::Loop;
         let bound: Vec<Option<usize>> =
             (0..loops).map(|index| self.options.pin.then(|| cpus[index % cpus.len()])).collect();
         let mut queues =
@@ -210,7 +210,7 @@ impl Handle {
         }
         drop(started);
         for _ in 0..loops {
-            let start = starts.recv().unwrap_or_else(|_| Err("a loop panicked while starting".into()));
+            let start = starts.recv().unwrap_or_else(|_| Err(io::Error::other("a loop panicked while starting")));
             start.map_err(MountError::Loop)?;
         }
         mount::set_read_ahead(self.number.as_deref(), self.options.read_ahead_bytes);
@@ -331,7 +331,7 @@ struct Plan {
     control: mailbox::Receiver<Control>,
 }
 
-type Started = mpsc::Sender<Result<(), String>>;
+type Started = mpsc::Sender<io::Result<()>>;
 
 impl Plan {
     fn run<F: FileSystem>(self, factory: impl FnOnce() -> F, started: &Started) {
@@ -340,7 +340,7 @@ impl Plan {
         match ring::Ring::new(&config) {
             Ok(mut ring) => ring.run(self.serve(factory, started)),
             Err(error) => {
-                let _ = started.send(Err(error.to_string()));
+                let _ = started.send(Err(error));
             }
         }
     }
@@ -397,7 +397,7 @@ impl Plan {
         let transport = match transport {
             Ok(transport) => transport,
             Err(error) => {
-                let _ = started.send(Err(error.to_string()));
+                let _ = started.send(Err(error));
                 return;
             }
         };
@@ -422,7 +422,7 @@ fn greet(device: &OwnedFd, options: &Options) -> Result<Agreed, MountError> {
     // SAFETY: one live pollfd.
     let ready = unsafe { libc::poll(&raw mut poll, 1, INIT_WAIT.as_millis() as i32) };
     if ready <= 0 {
-        return Err(failed("no message came".into()));
+        return Err(MountError::Silence);
     }
     let mut message = vec![0u8; READ_BUFFER_MIN];
     // SAFETY: reads into a live buffer of the stated length.

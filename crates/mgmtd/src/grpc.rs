@@ -14,6 +14,7 @@ mod set_target_state;
 mod watch_view;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Instant;
 
@@ -25,7 +26,9 @@ use control::proto::management_server::Management;
 use control::proto::{self};
 use tokio::sync::{oneshot, watch};
 use tonic::{Request, Response, Status};
+use types::id::Epoch;
 
+use crate::history::History;
 use crate::metrics::MgmtMetrics;
 use crate::owner::Command;
 use crate::service::Commands;
@@ -36,6 +39,7 @@ pub(crate) struct ManagementService {
     rules: Rules,
     commands: Commands,
     views: watch::Receiver<View>,
+    history: History,
     stopped: watch::Receiver<bool>,
     metrics: MgmtMetrics,
 }
@@ -45,10 +49,18 @@ impl ManagementService {
         rules: Rules,
         commands: Commands,
         views: watch::Receiver<View>,
+        history: History,
         stopped: watch::Receiver<bool>,
         metrics: MgmtMetrics,
     ) -> Self {
-        Self { rules, commands, views, stopped, metrics }
+        Self { rules, commands, views, history, stopped, metrics }
+    }
+
+    /// What somebody knows, who says so; of free space nothing.
+    fn known(&self, known: Option<&proto::Known>) -> View {
+        let mut view = known.and_then(|known| self.history.find(Epoch(known.epoch), known.check)).unwrap_or_default();
+        view.capacities = Arc::default();
+        view
     }
 
     /// Lets the owner decide. The answer and the view after it are durable when they come.
@@ -185,7 +197,7 @@ mod tests {
         let (commands, _inbox) = sync_channel(1);
         let (views, stopped) = (watch::channel(View::default()).1, watch::channel(false).1);
         let metrics = MgmtMetrics::new(&Metrics::new("test"));
-        let service = ManagementService::new(Rules::default(), commands, views, stopped, metrics);
+        let service = ManagementService::new(Rules::default(), commands, views, History::default(), stopped, metrics);
         telemetry::runtime::current_thread().expect("a runtime").block_on(async {
             let waiting = service.apply(Event::Tick);
             let refused = async { service.apply(Event::Tick).await.expect_err("there is no room").code() };

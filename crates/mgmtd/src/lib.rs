@@ -7,6 +7,7 @@
 
 pub mod config;
 mod grpc;
+mod history;
 mod metrics;
 mod owner;
 pub mod service;

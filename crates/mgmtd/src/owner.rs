@@ -3,6 +3,7 @@
 //! Events that wait together are persisted with one sync.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use control::View;
 use kv::Kv;
 use tokio::sync::{oneshot, watch};
 
+use crate::history::History;
 use crate::metrics::MgmtMetrics;
 use crate::store::Store;
 
@@ -50,11 +52,32 @@ impl Clock {
     }
 }
 
+/// When the thread that takes requests last came to it: a node that it could not hear meanwhile was not silent.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    pub(crate) fn new(now: Moment) -> Self {
+        Self(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    pub(crate) fn beat(&self, now: Moment) {
+        self.0.store(now.0, Ordering::Relaxed);
+    }
+
+    fn last(&self) -> Moment {
+        Moment(self.0.load(Ordering::Relaxed))
+    }
+}
+
 pub(crate) struct Owner<K: Kv> {
     membership: Membership,
     store: Store<K>,
     clock: Clock,
+    /// Ticks are of its time.
+    pulse: Pulse,
     view: watch::Sender<View>,
+    history: History,
     metrics: MgmtMetrics,
     /// Ticks since the capacities were last published.
     ticks: u32,
@@ -62,6 +85,14 @@ pub(crate) struct Owner<K: Kv> {
 
 /// Ends when all senders of its commands are gone, or with the error of the store.
 pub(crate) type Running = JoinHandle<Result<(), kv::KvError>>;
+
+/// What those who answer share with the owner.
+pub(crate) struct Published {
+    pub(crate) views: watch::Receiver<View>,
+    pub(crate) history: History,
+    /// Theirs to beat.
+    pub(crate) pulse: Pulse,
+}
 
 impl<K: Kv + Send + 'static> Owner<K>
 where
@@ -73,18 +104,21 @@ where
         clock: Clock,
         metrics: MgmtMetrics,
         stopped: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<(SyncSender<Command>, watch::Receiver<View>, Running)> {
+    ) -> std::io::Result<(SyncSender<Command>, Published, Running)> {
         let (sender, commands) = std::sync::mpsc::sync_channel(QUEUE_MAX);
         let first = View::new(membership.map().clone(), Arc::default());
         metrics.show(&first.map);
-        let (view, watcher) = watch::channel(first);
-        let owner = Self { membership, store, clock, view, metrics, ticks: 0 };
+        let (history, pulse) = (History::default(), Pulse::new(clock.now()));
+        history.add(first.clone());
+        let (view, views) = watch::channel(first);
+        let published = Published { views, history: history.clone(), pulse: pulse.clone() };
+        let owner = Self { membership, store, clock, pulse, view, history, metrics, ticks: 0 };
         let thread = std::thread::Builder::new().name("owner".to_owned()).spawn(move || {
             let result = owner.run(&commands);
             stopped();
             result
         })?;
-        Ok((sender, watcher, thread))
+        Ok((sender, published, thread))
     }
 
     fn run(mut self, commands: &Receiver<Command>) -> Result<(), kv::KvError> {
@@ -121,7 +155,7 @@ where
         }
         if tick {
             // It cannot be refused.
-            let _ = self.apply(Event::Tick, now, &mut publish);
+            let _ = self.apply(Event::Tick, self.pulse.last().min(now), &mut publish);
         }
         let started = Instant::now();
         // On failure the state in memory is ahead of the disk: nobody may see it.
@@ -151,20 +185,17 @@ where
         if !map_changed && capacities.is_none() {
             return;
         }
-        let membership = &self.membership;
-        self.view.send_modify(|view| {
-            if let Some(capacities) = capacities {
-                view.capacities = Arc::new(capacities);
-            }
-            if map_changed {
-                *view = View::new(membership.map().clone(), Arc::clone(&view.capacities));
-            }
-        });
-        if map_changed {
-            let map = Arc::clone(&self.view.borrow().map);
-            tracing::debug!(epoch = map.epoch.0, "new cluster map");
-            self.metrics.show(&map);
+        let mut view = self.view.borrow().clone();
+        if let Some(capacities) = capacities {
+            view.capacities = Arc::new(capacities);
         }
+        if map_changed {
+            view = View::new(self.membership.map().clone(), view.capacities);
+            self.history.add(view.clone());
+            tracing::debug!(epoch = view.map.epoch.0, "new cluster map");
+            self.metrics.show(&view.map);
+        }
+        self.view.send_replace(view);
     }
 
     /// Free space changes all the time: news at once, notable changes at the next tick, small ones now and then.
@@ -191,25 +222,66 @@ fn notably_different(now: &Capacities, known: &Capacities) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cluster::event::Registration;
+    use cluster::map::{NodeState, Rail, ServiceKind};
     use cluster::membership::Rules;
     use kv::memory::MemoryKv;
     use telemetry::metrics::Metrics;
-    use types::id::SessionId;
+    use types::id::{NodeId, SessionId};
 
     use super::*;
 
-    #[test]
-    fn what_nobody_waits_for_any_more_does_not_happen() {
-        let (membership, effects) = Membership::create("c", Rules::default(), Moment(0));
+    fn owner(rules: Rules) -> Owner<MemoryKv> {
+        let (membership, effects) = Membership::create("c", rules, Moment(0));
         let mut store = Store::new(MemoryKv::default());
         store.add(effects.records);
         let first = View::new(membership.map().clone(), Arc::default());
         let (metrics, clock) = (MgmtMetrics::new(&Metrics::new("test")), Clock::start());
-        let mut owner = Owner { membership, store, clock, view: watch::Sender::new(first), metrics, ticks: 0 };
+        let (view, history, pulse) = (watch::Sender::new(first), History::default(), Pulse::new(clock.now()));
+        Owner { membership, store, clock, pulse, view, history, metrics, ticks: 0 }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_does_not_happen() {
+        let mut owner = owner(Rules::default());
         let (gone, waiting) = (oneshot::channel().0, oneshot::channel());
         let batch = [gone, waiting.0].map(|reply| Command { event: Event::RegisterClient, reply });
         owner.turn(batch.into(), false).expect("it is in memory");
         let outcome = { waiting.1 }.try_recv().expect("answered");
         assert_eq!(outcome.result, Ok(Answer::Session(SessionId(1))));
+    }
+
+    #[test]
+    fn who_could_not_be_heard_was_not_silent() {
+        let offline_after_ms = 400;
+        let mut owner = owner(Rules { offline_after_ms, ..Rules::default() });
+        let node = Registration {
+            cluster: String::new(),
+            uuid: "s".to_owned(),
+            kind: ServiceKind::Storage,
+            id: None,
+            alias: String::new(),
+            incarnation: 1,
+            rails: vec![Rail { interface: "lo".to_owned(), address: [127, 0, 0, 1].into() }],
+            metrics: String::new(),
+            targets: Vec::new(),
+        };
+        let (reply, _answer) = oneshot::channel();
+        owner.turn(vec![Command { event: Event::RegisterNode(node), reply }], false).expect("it is in memory");
+        let mut ticks = |beats: bool| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(2 * offline_after_ms) {
+                std::thread::sleep(Duration::from_millis(20));
+                if beats {
+                    owner.pulse.beat(owner.clock.now());
+                }
+                owner.turn(Vec::new(), true).expect("it is in memory");
+            }
+            owner.pulse.beat(owner.clock.now());
+            owner.turn(Vec::new(), true).expect("it is in memory");
+            owner.membership.map().nodes[&NodeId(1)].state
+        };
+        assert_eq!(ticks(false), NodeState::Online, "nobody listened");
+        assert_eq!(ticks(true), NodeState::Offline);
     }
 }

@@ -1,5 +1,6 @@
 //! Start, run and ordered stop.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -15,11 +16,12 @@ use net::ClusterKey;
 use telemetry::metrics::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::grpc::ManagementService;
 use crate::metrics::MgmtMetrics;
-use crate::owner::{Clock, Command, Owner, Running};
+use crate::owner::{Clock, Command, Owner, Published, Pulse, Running};
 use crate::store::Store;
 
 /// Name of the store inside the service's directory.
@@ -77,7 +79,7 @@ impl Server {
     /// Opens the directory, restores the cluster or makes a new one, and listens.
     ///
     /// # Errors
-    /// One line for each way in which it cannot start; exit code 2, nothing changed.
+    /// One line for each way in which it cannot start; exit code 2 where the user must change something. Nothing has changed.
     pub fn start(config: &Config, metrics: &Metrics) -> Result<Self, Fatal> {
         let rules = config.rules()?;
         let key = ClusterKey::from_file(&config.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
@@ -117,12 +119,19 @@ impl Server {
         let (failed_sender, failed) = watch::channel(false);
         // Fails only when the server is gone, too.
         let ended = move || _ = failed_sender.send(true);
-        let (commands, views, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
+        let (commands, published, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
+        let Published { views, history, pulse } = published;
         let identity =
             net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word() };
         let (stop, stopped) = watch::channel(false);
-        let service = ManagementService::new(rules, commands, views, stopped.clone(), metrics);
-        let front = telemetry::runtime::spawn("grpc", move || front(listener, identity, service, stopped))?;
+        let service = ManagementService::new(rules, commands, views, history, stopped.clone(), metrics);
+        let beats = beats(pulse, clock, Duration::from_millis((rules.heartbeat_ms() / 8).clamp(5, 100)));
+        let front = telemetry::runtime::spawn("grpc", move || async move {
+            tokio::select! {
+                result = front(listener, identity, service, stopped) => result,
+                never = beats => match never {},
+            }
+        })?;
         tracing::info!(%address, cluster, dir = %home.dir().display(), "the management service is ready");
         Ok(Self { address, cluster, stop, failed, front: Some(front), owner: Some(owner), _home: home })
     }
@@ -176,6 +185,16 @@ impl Drop for Server {
     }
 }
 
+/// Shows that the thread comes to what waits for it.
+async fn beats(pulse: Pulse, clock: Clock, every: Duration) -> Infallible {
+    let mut beats = tokio::time::interval(every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        beats.tick().await;
+        pulse.beat(clock.now());
+    }
+}
+
 async fn front(
     listener: std::net::TcpListener,
     identity: net::Identity,
@@ -212,7 +231,9 @@ fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership
     let config = RocksConfig { create: known.is_empty(), ..RocksConfig::small() };
     let kv = RocksKv::open(&path, &config).map_err(|error| store_error(&path, &error))?;
     let mut store = Store::new(kv);
-    let membership = match store.restore(rules, clock.now())? {
+    let records = store.records().map_err(|error| store_error(&path, &error))?;
+    let restored = Membership::restore(records, rules, clock.now()).map_err(|error| Fatal::usage(error.to_string()))?;
+    let membership = match restored {
         Some(mut membership) => {
             membership.begin_sessions_at(first_session());
             membership
@@ -228,7 +249,7 @@ fn open_store(home: &mut Home, rules: Rules, clock: Clock) -> Result<(Membership
     let cluster = &membership.map().cluster;
     if known.is_empty() {
         home.update(|identity| identity.cluster.clone_from(cluster))
-            .map_err(|error| Fatal::usage(format!("{} cannot be written: {error}", home.dir().display())))?;
+            .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", home.dir().display()), &error))?;
     } else if known != *cluster {
         let (dir, path) = (home.dir().display(), path.display());
         return Err(Fatal::usage(format!("{dir} belongs to cluster {known}, but {path} holds cluster {cluster}")));
@@ -246,18 +267,18 @@ fn is_missing_or_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
 }
 
+/// A disk that is full or fails may be better later; all else the user must change.
 fn store_error(path: &Path, error: &KvError) -> Fatal {
     let path = path.display();
-    let remedy = match error {
-        KvError::Lost(_) => {
-            format!(
-                "; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: services and targets that \
-                 were registered in them are refused then, and what is on them is out of reach"
-            )
-        }
-        _ => String::new(),
-    };
-    Fatal::usage(format!("{path}: {error}{remedy}"))
+    match error {
+        KvError::Locked(_) | KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}")),
+        KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
+        KvError::Lost(_) => Fatal::usage(format!(
+            "{path}: {error}; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: services and targets \
+             that were registered in them are refused then, and what is on them is out of reach"
+        )),
+        KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
+    }
 }
 
 fn store_lost(path: &Path, cluster: &str) -> Fatal {
@@ -293,3 +314,16 @@ fn uuid_word() -> u64 {
 
 /// Where handlers send what the owner shall decide.
 pub(crate) type Commands = SyncSender<Command>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_tried_again() {
+        let code = |error: fn(String) -> KvError| store_error(Path::new("store"), &error("why".to_owned())).code;
+        assert_eq!([KvError::NoSpace, KvError::Io].map(code), [conf::fatal::FAILED; 2]);
+        let lasting: [fn(String) -> KvError; 3] = [KvError::Corrupt, KvError::Lost, KvError::Locked];
+        assert_eq!(lasting.map(code), [conf::fatal::USAGE; 3]);
+    }
+}

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use cluster::event::Moment;
-use cluster::membership::{Membership, Rules};
-use conf::Fatal;
 use kv::{Batch, Kv, KvError, Syncer};
 
 /// Keys begin with a letter: all lie between these.
 const FROM: &[u8] = b"";
 const TO: &[u8] = &[0x80];
+
+/// A key and its value.
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// Records on disk, used by one thread.
 pub(crate) struct Store<K: Kv> {
@@ -24,18 +24,14 @@ impl<K: Kv> Store<K> {
         Self { kv, syncer, batch }
     }
 
-    /// What the records say; `None` where there are none.
-    ///
-    /// # Errors
-    /// Where the store is damaged.
-    pub(crate) fn restore(&self, rules: Rules, now: Moment) -> Result<Option<Membership>, Fatal> {
+    /// All of them, by key.
+    pub(crate) fn records(&self) -> Result<Vec<Record>, KvError> {
         let mut records = Vec::new();
-        let scanned = self.kv.scan(FROM, TO, |key, value| {
+        self.kv.scan(FROM, TO, |key, value| {
             records.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
-        });
-        scanned.map_err(|error| Fatal::usage(error.to_string()))?;
-        Membership::restore(records, rules, now).map_err(|error| Fatal::usage(error.to_string()))
+        })?;
+        Ok(records)
     }
 
     /// Adds changes to what the next `save` writes.

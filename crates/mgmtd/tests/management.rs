@@ -13,7 +13,7 @@ use cluster::event::{Registration, Report, Seen, TargetRegistration};
 use cluster::map::{NodeState, Rail, ServiceKind, TargetState};
 use control::agent::OnUpdate;
 use control::node::Reporter;
-use control::{Agent, AgentConfig, Client, ControlError, Update};
+use control::{Agent, AgentConfig, Client, ControlError, Update, View, Wanted};
 use mgmtd::{Config, Server};
 use net::ClusterKey;
 use telemetry::metrics::Metrics;
@@ -138,9 +138,12 @@ fn ids_survive_a_crash_without_a_close() {
     let server = place.start(&[]);
     let (before, session) = block_on(async {
         let client = connect(&place, server.address()).await;
-        client.register_node(&spec("m", ServiceKind::Metadata, &["mt"]), &[report(1)]).await.expect("registered");
+        client
+            .register_node(&spec("m", ServiceKind::Metadata, &["mt"]), &[report(1)], &View::default())
+            .await
+            .expect("registered");
         let storage = spec("s", ServiceKind::Storage, &["a", "b"]);
-        client.register_node(&storage, &[report(1), report(1)]).await.expect("registered");
+        client.register_node(&storage, &[report(1), report(1)], &View::default()).await.expect("registered");
         client.create_pool("fast").await.expect("a new name");
         let session = client.register_client("test").await.expect("a session");
         (client.view().await.expect("a view"), session)
@@ -154,7 +157,8 @@ fn ids_survive_a_crash_without_a_close() {
         let client = connect(&place, restarted.address()).await;
         assert_eq!(client.view().await.expect("a view").map, before.map);
         let storage = spec("s", ServiceKind::Storage, &["b", "a", "c"]);
-        let (registered, view) = client.register_node(&storage, &[report(1); 3]).await.expect("registered");
+        let (registered, view) =
+            client.register_node(&storage, &[report(1); 3], &View::default()).await.expect("registered");
         assert_eq!((registered.node, registered.targets), (NodeId(2), vec![TargetId(3), TargetId(2), TargetId(4)]));
         assert_eq!(registered.cluster, server.cluster());
         assert!(view.map.epoch > before.map.epoch);
@@ -189,8 +193,15 @@ fn a_node_that_runs_takes_up_targets() {
     let view = node.wait_view(Some(PATIENCE), |view| Some(view.clone())).expect("a view");
     assert!(ids.iter().all(|id| view.map.targets[id].node == NodeId(1) && !view.map.targets[id].ports.is_empty()));
     // The reports are for all of them from then on, so the space of the new ones is known.
-    node.wait_view(Some(PATIENCE), |view| ids.iter().all(|id| view.capacities.contains_key(id)).then_some(()))
-        .expect("space of each");
+    block_on(async {
+        let client = connect(&place, server.address()).await;
+        let wanted = Wanted { space: true, ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
+        let mut view = View::default();
+        while !ids.iter().all(|id| view.capacities.contains_key(id)) {
+            view = tokio::time::timeout(PATIENCE, watch.next()).await.expect("space of each").expect("a view");
+        }
+    });
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(node.view().map.nodes[&NodeId(1)].state, NodeState::Online, "its heartbeats go on");
 
@@ -281,11 +292,13 @@ fn subscribers_see_changes_and_space() {
     let server = place.start(&[("offline_after", "2s")]);
     block_on(async {
         let client = connect(&place, server.address()).await;
-        let mut watch = client.watch(&Seen::default()).await.expect("subscribed");
+        let wanted = Wanted { space: true, ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
         let first = watch.next().await.expect("the map as it is");
         assert!(first.map.nodes.is_empty() && first.map.pools.contains_key(&PoolId::DEFAULT));
         let storage = spec("s", ServiceKind::Storage, &["a"]);
-        let (registered, _) = client.register_node(&storage, &[report(1 << 39)]).await.expect("registered");
+        let (registered, _) =
+            client.register_node(&storage, &[report(1 << 39)], &View::default()).await.expect("registered");
         let mut view = watch.next().await.expect("an update");
         assert_eq!(view.map.nodes[&registered.node].state, NodeState::Online);
         let target = TargetId(1);
@@ -310,6 +323,58 @@ fn subscribers_see_changes_and_space() {
         assert!(matches!(watch.next().await, Err(ControlError::Lost { .. })));
         stopping.await.expect("no panic").expect("in order");
         assert!(started.elapsed() < Duration::from_secs(5), "took {:?} to stop", started.elapsed());
+    });
+}
+
+#[test]
+fn subscribers_are_told_what_differs_from_what_they_know() {
+    let place = Place::new();
+    let port = TcpListener::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
+    let set = [("listen", &*port.to_string())];
+    let server = place.start(&set);
+    let known = block_on(async {
+        let client = connect(&place, server.address()).await;
+        // As many pools as make a map that is much longer than what differs.
+        for number in 0..50 {
+            client.create_pool(&format!("p{number}")).await.expect("a new name");
+        }
+        let wanted = Wanted { changes: true, ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
+        let first = watch.next().await.expect("the map as it is");
+        client.create_pool("another").await.expect("a new name");
+        let second = watch.next().await.expect("what differs");
+        assert_eq!((second.map.pools.len(), first.map.pools.len()), (52, 51));
+        assert_eq!(second, client.view().await.expect("a view"));
+        // Who comes again with an old one is told what differs as well.
+        let wanted = Wanted { changes: true, known: Some(first), ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
+        assert_eq!(watch.next().await.expect("a view"), second);
+        second
+    });
+    server.stop().expect("in order");
+    // After a restart there is nothing to tell, until something changes.
+    let server = place.start(&set);
+    block_on(async {
+        let client = connect(&place, server.address()).await;
+        let wanted = Wanted { changes: true, known: Some(known.clone()), ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
+        assert!(tokio::time::timeout(Duration::from_millis(300), watch.next()).await.is_err(), "nothing has changed");
+        client.create_pool("one-more").await.expect("a new name");
+        assert_eq!(watch.next().await.expect("a view"), client.view().await.expect("a view"));
+        // Nor is there for a service that registers: what is known of the map goes on from there.
+        let storage = spec("s", ServiceKind::Storage, &["a"]);
+        let now = client.view().await.expect("a view");
+        let (_, view) = client.register_node(&storage, &[report(1)], &now).await.expect("registered");
+        assert_eq!(view.map, client.view().await.expect("a view").map);
+        // One that knows another map under that epoch is told the whole.
+        let mut strange = (*known.map).clone();
+        strange.pools.remove(&PoolId(2));
+        let strange = View::new(strange, Arc::default());
+        let (_, view) = client.register_node(&storage, &[report(1)], &strange).await.expect("registered");
+        assert_eq!(view.map, client.view().await.expect("a view").map);
+        let wanted = Wanted { changes: true, known: Some(strange), ..Wanted::default() };
+        let mut watch = client.watch(&Seen::default(), wanted).await.expect("subscribed");
+        assert_eq!(watch.next().await.expect("a view").map, client.view().await.expect("a view").map);
     });
 }
 
@@ -344,7 +409,7 @@ fn administrators_verbs_work_and_refusals_say_why() {
     block_on(async {
         let client = connect(&place, server.address()).await;
         let storage = spec("s", ServiceKind::Storage, &["a"]);
-        let (registered, _) = client.register_node(&storage, &[report(1)]).await.expect("registered");
+        let (registered, _) = client.register_node(&storage, &[report(1)], &View::default()).await.expect("registered");
         client.set_alias(registered.node, "north").await.expect("free");
         let error = client.set_alias(NodeId(99), "x").await.expect_err("no such node");
         assert_eq!(error, ControlError::Refused("there is no node 99".to_owned()));

@@ -82,7 +82,10 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
         let (kernel, sent) = (Arc::clone(&kernel), Arc::clone(&sent));
         Adapter::new(client, shared.gate(), kernel, sent, Arc::clone(&habits), hears_no_close)
     };
-    let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| Fatal::usage(error.to_string()))?;
+    let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| {
+        let text = error.to_string();
+        if error.is_passing() { Fatal::failed(text) } else { Fatal::usage(text) }
+    })?;
     // Nobody gives this client leases before it listens for recalls.
     let _ = notifier.set(mount.notifier());
     let _ = arrivals.set(mount.arrivals());

@@ -1,7 +1,7 @@
 //! Seeds of what mgmtd is told and what it keeps, from a small cluster; and of places in shared memory.
 
 use cluster::capacity::Capacity;
-use cluster::event::{Event, Moment, Registration, Report, TargetRegistration};
+use cluster::event::{Admin, Event, Moment, Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
 use cluster::membership::{Membership, Rules};
 use control::{View, convert};
@@ -35,17 +35,17 @@ pub(super) fn control() -> Vec<Seed> {
     let known = register(&metadata(Some(NodeId(1))), CLUSTER);
     let foreign = register(&metadata(Some(NodeId(1))), "another");
     let storage = register(&storage(), "");
-    let (first, second) = (report(900), report(5));
-    let beats = convert::heartbeat(NodeId(2), 7, &[(TargetId(2), first), (TargetId(3), second)]);
+    let beats = convert::heartbeat(NodeId(2), 7, &[(TargetId(2), report(900)), (TargetId(3), report(5))]);
     let beats = framed(HEARTBEAT, &beats.encode_to_vec());
-    let view = view(&grown().0);
-    let told = framed(VIEW, &view.to_update().encode_to_vec());
-    let again = framed(VIEW, &view.to_update_since(&view).encode_to_vec());
+    let (first, second) = views();
+    let told = framed(VIEW, &first.to_update().encode_to_vec());
+    let again = framed(VIEW, &first.to_update_since(&first).encode_to_vec());
+    let changed = framed(VIEW, &second.to_changes_since(&first).encode_to_vec());
     vec![
         Seed::new("control", "nodes", [&new[..], &storage, &beats, &known].concat()),
         Seed::new("control", "foreign", [&new[..], &foreign].concat()),
         Seed::new("control", "heartbeat-of-nobody", beats),
-        Seed::new("control", "views", [told, again].concat()),
+        Seed::new("control", "views", [told, again, changed].concat()),
     ]
 }
 
@@ -84,6 +84,15 @@ fn grown() -> (Membership, Vec<Record>) {
 
 fn view(membership: &Membership) -> View {
     View::new(membership.map().clone(), membership.capacities().into())
+}
+
+/// Before and after a change.
+fn views() -> (View, View) {
+    let mut membership = grown().0;
+    let first = view(&membership);
+    let alias = Admin::SetAlias { node: NodeId(1), alias: "renamed".to_owned() };
+    membership.apply(Event::Admin(alias), Moment(2)).expect("a good name");
+    (first, view(&membership))
 }
 
 fn register(node: &Registration, cluster: &str) -> Vec<u8> {
@@ -153,5 +162,8 @@ mod tests {
         assert_eq!((membership.map().nodes.len(), membership.map().targets.len()), (2, 3));
         let mut known = View::default();
         assert_eq!(known.update(&view(&membership).to_update()), Ok(true));
+        let changed = views().1.to_changes_since(&known);
+        assert!(changed.map.is_empty());
+        assert_eq!(known.update(&changed), Ok(true));
     }
 }

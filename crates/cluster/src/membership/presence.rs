@@ -42,12 +42,13 @@ impl Membership {
         self.presence.insert(id, Presence { incarnation, last_heard: now, superseded });
     }
 
-    /// Ticks come a few times per heartbeat. Where they did not, this service stood still: its process was stopped, or its disk
-    /// hung. Nobody could be heard meanwhile, so that is nobody's silence.
+    /// Ticks come a few times per heartbeat, of a time at which whoever spoke was heard. Where they did not, this service stood
+    /// still: its process was stopped, its disk hung, or it had too much to do. That is nobody's silence. Who has been heard
+    /// since the time of the tick is not taken for silent either.
     pub(super) fn tick(&mut self, now: Moment) -> Answer {
         let stood_still = now.ms_since(self.ticked).saturating_sub(self.rules.heartbeat_ms());
         self.ticked = now;
-        let later = |moment: Moment| Moment(moment.0.saturating_add(stood_still).min(now.0));
+        let later = |moment: Moment| Moment(moment.0.saturating_add(stood_still.min(now.ms_since(moment))));
         self.started = later(self.started);
         for presence in self.presence.values_mut() {
             presence.last_heard = later(presence.last_heard);

@@ -9,6 +9,7 @@ use types::id::{Epoch, Generation, GroupId, NodeId, PoolId, SessionId, ShardId, 
 
 use super::{Membership, Rules};
 use crate::capacity::Capacity;
+use crate::difference::Difference;
 use crate::event::{
     Admin, Answer, Effects, Event, Heartbeat, Moment, Registered, Registration, Report, TargetRegistration,
 };
@@ -577,6 +578,8 @@ fn check(world: &World) {
 fn check_step(before: &ClusterMap, after: &ClusterMap) {
     let changed = ClusterMap { epoch: before.epoch, ..after.clone() } != *before;
     assert_eq!(after.epoch.0, before.epoch.0 + u64::from(changed), "an epoch per change");
+    let told = Difference::between(before, after).apply(before);
+    assert_eq!(told.as_ref(), Some(after), "who is told the difference alone");
     for (id, group) in &after.groups {
         let Some(old) = before.groups.get(id) else { continue };
         let states = |map: &ClusterMap| -> Vec<Option<TargetState>> {
@@ -641,6 +644,19 @@ fn step(world: &mut World, choice: u8) {
         assert_eq!(world.live.touched.len(), 0, "a refused event has left something for the next");
     }
     check_step(before.map(), world.map());
+}
+
+#[test]
+fn who_is_heard_after_the_time_of_a_tick_stays_as_heard() {
+    let mut world = World::new();
+    world.register(storage("s", &["a"]));
+    // Requests were taken late: the tick is of the time before, and the beat came since.
+    world.now.0 += 9_000;
+    world.beat(1, 1, Vec::new()).expect("registered");
+    world.live.apply(Event::Tick, Moment(1_000)).expect("never refused");
+    let heard = world.now;
+    world.tick_after(4_999);
+    assert_eq!(world.state(1), NodeState::Online, "silent since {heard:?} only");
 }
 
 #[test]

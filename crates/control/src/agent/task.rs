@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::event::{Registration, Report, Seen, TargetRegistration};
+use cluster::map::ServiceKind;
 use conf::Fatal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
@@ -11,7 +12,7 @@ use types::id::{Epoch, TargetId};
 
 use super::shared::Shared;
 use super::{AgentConfig, OnUpdate, Update};
-use crate::client::{Backoff, Client, Watch};
+use crate::client::{Backoff, Client, Wanted, Watch};
 use crate::error::ControlError;
 use crate::node::{Registered, Reporter};
 use crate::view::View;
@@ -38,6 +39,8 @@ pub(super) struct Task {
     view: View,
     /// mgmtd has another map under the epoch of that one. Asked once for each: an older mgmtd cannot help it.
     contested: Option<Epoch>,
+    /// Changes of maps fit those that are known here, as long as mgmtd and this side know the same of them.
+    takes_changes: bool,
     in_doubt: Option<Growth>,
 }
 
@@ -69,13 +72,14 @@ impl Task {
             on_update,
             view: View::default(),
             contested: None,
+            takes_changes: true,
             in_doubt: None,
         }
     }
 
     pub(super) fn client(shared: Arc<Shared>, config: AgentConfig, description: String, on_update: OnUpdate) -> Self {
         let (role, view) = (Role::Client { description }, View::default());
-        Self { shared, config, role, on_update, view, contested: None, in_doubt: None }
+        Self { shared, config, role, on_update, view, contested: None, takes_changes: true, in_doubt: None }
     }
 
     pub(super) async fn run(
@@ -132,8 +136,9 @@ impl Task {
     /// Connects and makes this service or client known. What mgmtd gives is kept for the next time.
     async fn connect(&mut self) -> Result<(Client, Watch, Option<Registered>), ControlError> {
         let client = Client::connect(&self.config.management, &self.config.identity, CONNECT_MAX).await?;
+        self.takes_changes = true;
         // A store that is older than the cluster hears of it before anything is registered there.
-        let watch = client.watch(&self.seen()).await?;
+        let watch = self.watch(&client).await?;
         if let Some(growth) = self.in_doubt.take()
             && let Some(registered) = self.grow(&client, growth).await?
         {
@@ -141,7 +146,7 @@ impl Task {
         }
         let registered = match &mut self.role {
             Role::Node { registration, reporter } => {
-                let (registered, view) = client.register_node(registration, &reporter()).await?;
+                let (registered, view) = client.register_node(registration, &reporter(), &self.view).await?;
                 learn(registration, &registered);
                 self.config.identity.cluster.clone_from(&registered.cluster);
                 // What is contested comes by the watch as well.
@@ -162,6 +167,16 @@ impl Task {
             }
         };
         Ok((client, watch, registered))
+    }
+
+    async fn watch(&self, client: &Client) -> Result<Watch, ControlError> {
+        // Metadata services alone choose targets by their space.
+        let space = match &self.role {
+            Role::Node { registration, .. } => registration.kind == ServiceKind::Metadata,
+            Role::Client { .. } => false,
+        };
+        let wanted = Wanted { space, changes: self.takes_changes, known: Some(self.view.clone()) };
+        client.watch(&self.seen(), wanted).await
     }
 
     fn seen(&self) -> Seen {
@@ -194,11 +209,20 @@ impl Task {
         loop {
             tokio::select! {
                 view = watch.next() => match view {
-                    Ok(view) if self.contests(&view) => match client.watch(&self.seen()).await {
+                    Ok(view) if self.contests(&view) => match self.watch(client).await {
                         Ok(above) => watch = above,
                         Err(error) => return error,
                     },
                     Ok(view) => self.set_view(view),
+                    // As where mgmtd is of a newer release, whose maps have more in them.
+                    Err(error @ ControlError::Misfit { .. }) if self.takes_changes => {
+                        tracing::info!(%error, "asking it for whole maps");
+                        self.takes_changes = false;
+                        match self.watch(client).await {
+                            Ok(whole) => watch = whole,
+                            Err(error) => return error,
+                        }
+                    }
                     Err(error) => return error,
                 },
                 _ = beats.tick() => {
@@ -235,7 +259,7 @@ impl Task {
     async fn grow(&mut self, client: &Client, growth: Growth) -> Result<Option<Registered>, ControlError> {
         let Growth { mut registration, mut reporter, answer } = growth;
         // Whoever asked may be gone: what was registered stays so.
-        match client.register_node(&registration, &reporter()).await {
+        match client.register_node(&registration, &reporter(), &self.view).await {
             Ok((registered, view)) => {
                 learn(&mut registration, &registered);
                 self.role = Role::Node { registration, reporter };
@@ -268,7 +292,7 @@ impl Task {
             let metrics = self.config.rails.as_ref().and_then(|watched| watched.metrics_at(&rails));
             registration.metrics = metrics.unwrap_or_default();
             registration.rails = rails;
-            client.register_node(registration, &reporter()).await?;
+            client.register_node(registration, &reporter(), &self.view).await?;
             return Ok(());
         }
         let reports: Vec<(TargetId, Report)> = registered.targets.iter().copied().zip(reporter()).collect();

@@ -29,7 +29,7 @@ pub(super) async fn handle(service: &ManagementService, request: Request<GetView
     }
     // One update waits at most: a slow subscriber gets fewer and newer ones.
     let (sender, updates) = tokio::sync::mpsc::channel(1);
-    let subscriber = Subscriber::new(service);
+    let subscriber = Subscriber::new(service, request.get_ref());
     tokio::spawn(subscriber.run(sender));
     Ok(Box::pin(ReceiverStream::new(updates)))
 }
@@ -37,23 +37,28 @@ pub(super) async fn handle(service: &ManagementService, request: Request<GetView
 struct Subscriber {
     views: watch::Receiver<View>,
     stopped: watch::Receiver<bool>,
+    takes_changes: bool,
+    without_space: bool,
+    /// What it was told, or knew before.
+    known: View,
     count: Gauge,
 }
 
 impl Subscriber {
-    fn new(service: &ManagementService) -> Self {
+    fn new(service: &ManagementService, request: &GetViewRequest) -> Self {
         let count = service.metrics.subscribers.clone();
         count.inc();
-        Self { views: service.views.clone(), stopped: service.stopped.clone(), count }
+        let (takes_changes, without_space) = (request.takes_changes, request.without_space);
+        let known = if takes_changes { service.known(request.known.as_ref()) } else { View::default() };
+        let (views, stopped) = (service.views.clone(), service.stopped.clone());
+        Self { views, stopped, takes_changes, without_space, known, count }
     }
 
     async fn run(mut self, sender: tokio::sync::mpsc::Sender<Result<ViewUpdate, Status>>) {
-        let mut known = View::default();
         loop {
-            let view = self.views.borrow_and_update().clone();
-            let update = view.to_update_since(&known);
-            known = view;
-            if sender.send(Ok(update)).await.is_err() {
+            if let Some(update) = self.update()
+                && sender.send(Ok(update)).await.is_err()
+            {
                 return;
             }
             tokio::select! {
@@ -62,6 +67,19 @@ impl Subscriber {
                 () = sender.closed() => return,
             }
         }
+    }
+
+    /// What has changed since the last one; `None` where nothing has that it wants to know.
+    fn update(&mut self) -> Option<ViewUpdate> {
+        let view = self.views.borrow_and_update().clone();
+        let mut update =
+            if self.takes_changes { view.to_changes_since(&self.known) } else { view.to_update_since(&self.known) };
+        if self.without_space {
+            update.capacities.clear();
+        }
+        self.known = view;
+        let is_empty = update.map.is_empty() && update.changes.is_empty() && update.capacities.is_empty();
+        (!is_empty).then_some(update)
     }
 }
 
