@@ -361,7 +361,9 @@ mod tests {
         // As where io_uring is forbidden, and without a helper.
         assert!(![libc::EPERM, libc::ENOSYS, libc::ENOENT].into_iter().any(passes));
         let told = |kind| MountError::Loop(io::Error::new(kind, "cannot make an io_uring")).is_passing();
-        assert!(told(io::ErrorKind::Other) && !told(io::ErrorKind::PermissionDenied) && !told(io::ErrorKind::InvalidInput));
+        assert!(
+            told(io::ErrorKind::Other) && !told(io::ErrorKind::PermissionDenied) && !told(io::ErrorKind::InvalidInput)
+        );
         assert!(MountError::Silence.is_passing() && !MountError::Negotiation("it is too old".into()).is_passing());
     }
 

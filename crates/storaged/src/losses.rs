@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn the_end_is_noted_where_no_thread_can_be_made() {
         let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-        dirs.iter().for_each(|dir| assert_eq!(begin(dir.path(), 7).expect("noted"), 7));
+        dirs.iter().for_each(|dir| assert_eq!(served(dir.path(), 7), 7));
         end_all_by(threads::refuse, dirs.iter().map(|dir| (dir.path().to_path_buf(), || false)));
         for dir in dirs {
             let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
