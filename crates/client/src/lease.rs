@@ -240,9 +240,15 @@ impl Board {
         !self.remaining(lease, now).is_zero()
     }
 
-    /// The lease is held, and more than `margin` of its term is left.
+    /// The lease is held, and more than `margin` of its term is left, also if the machine has slept a moment ago: something
+    /// may be kept back under it.
     pub(crate) fn holds_for(&self, lease: Lease, now: Instant, margin: Duration) -> bool {
-        self.remaining(lease, now) > margin
+        self.keeps_for(lease, now, ring::asleep(), margin)
+    }
+
+    /// What [`Self::holds_for`] says, where the machine has slept for `asleep` in all.
+    fn keeps_for(&self, lease: Lease, now: Instant, asleep: Duration, margin: Duration) -> bool {
+        self.remaining(lease, now).min(lease.rest_of(now, asleep)) > margin
     }
 
     /// The lease is held, and more than a quarter of its term is left: it need not be renewed yet.
@@ -360,6 +366,17 @@ mod tests {
         assert_eq!(rest(1, seconds(100) + SLEPT / 2), Duration::from_millis(8_500), "two clocks");
         assert_eq!(rest(1, seconds(105)), Duration::from_millis(3_500));
         assert_eq!(rest(1, seconds(3600)), Duration::ZERO);
+    }
+
+    #[test]
+    fn nothing_is_kept_back_under_a_lease_that_ended_while_the_machine_slept() {
+        let (board, seconds) = (Board::new(), Duration::from_secs);
+        let ticket = Ticket { asleep: seconds(100), ..board.ticket() };
+        let lease = Lease::granted(ticket, Subject::inode(InodeId(5)), 10_000);
+        let keeps = |asleep| board.keeps_for(lease, ticket.at + seconds(1), seconds(asleep), seconds(2));
+        assert!(keeps(100) && keeps(105) && !keeps(107) && !keeps(3600));
+        board.recall([Subject::inode(InodeId(5))].into_iter());
+        assert!(!keeps(100));
     }
 
     #[test]

@@ -203,6 +203,12 @@ impl<K: Kv> Namespace<K> {
         self.counts.inodes
     }
 
+    /// What is written to this from now on is not older than that. It may be older than the change time, where a clock that was
+    /// ahead has been put right.
+    pub(crate) fn writes_begin_after(&self, inode: &Inode) -> Timestamp {
+        inode.ctime.min(self.now)
+    }
+
     /// The time of all that follows.
     pub fn set_now(&mut self, now: Timestamp) {
         self.now = now;

@@ -94,7 +94,7 @@ impl<K: Kv> Shard<K> {
         let outcome = match (create.open, create.write_intent && inode.kind == FileType::Regular) {
             (true, true) => {
                 if inode.inline_limit().is_none() {
-                    self.holds.intend(session, id, !inode.has(UNSETTLED), inode.ctime);
+                    self.holds.intend(session, id, !inode.has(UNSETTLED), self.namespace.writes_begin_after(&inode));
                     inode = self.namespace.unsettle(id, inode);
                 } else if create.draft && create.exclusive {
                     inode = self.begin_draft(session, id, inode);
@@ -293,7 +293,7 @@ impl<K: Kv> Shard<K> {
         let before = self.grown_out(inode, before)?;
         self.namespace.drop_capability(inode, before)?;
         let before = self.namespace.existing(inode)?;
-        self.holds.intend(session, inode, !before.has(UNSETTLED), before.ctime);
+        self.holds.intend(session, inode, !before.has(UNSETTLED), self.namespace.writes_begin_after(&before));
         self.holds.cut(session, inode, cuts);
         let after = self.namespace.unsettle(inode, before);
         self.record(exactly, Outcome::Intended(inode));
@@ -510,7 +510,7 @@ impl<K: Kv> Shard<K> {
                 self.take_back(session, &[Touched::inode(id)])?;
             }
             // Others may have written since: never exclusive.
-            self.holds.intend(session, id, false, inode.ctime);
+            self.holds.intend(session, id, false, self.namespace.writes_begin_after(&inode));
             inode = self.namespace.unsettle(id, inode);
         }
         Ok(self.view(session, id, &inode, layout))

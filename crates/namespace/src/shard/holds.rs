@@ -139,7 +139,7 @@ impl Holds {
         self.held.get(&inode)?.draft
     }
 
-    /// `settled`: the inode is exact at this moment; `ctime`: its change time.
+    /// `settled`: the inode is exact at this moment; `ctime`: its change time, and no later than now.
     pub(crate) fn intend(&mut self, session: SessionId, inode: InodeId, settled: bool, ctime: Timestamp) {
         if self.intends(session, inode) {
             return;

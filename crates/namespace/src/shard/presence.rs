@@ -292,7 +292,7 @@ impl<K: Kv> Shard<K> {
         self.hold_open(session, open.inode, &inode);
         if is_written {
             // Nobody knows what others did meanwhile: never exclusive.
-            self.holds.intend(session, open.inode, false, inode.ctime);
+            self.holds.intend(session, open.inode, false, self.namespace.writes_begin_after(&inode));
             // It got its intent when the contents had left the metadata: a power cut has taken that back here.
             let inode = self.namespace.leave_metadata(open.inode, inode);
             self.namespace.unsettle(open.inode, inode);

@@ -37,7 +37,7 @@ impl<K: Kv> Shard<K> {
         self.hold_open(session, id, &inode);
         let outcome = if write_intent {
             if inode.inline_limit().is_none() {
-                self.holds.intend(session, id, !inode.has(UNSETTLED), inode.ctime);
+                self.holds.intend(session, id, !inode.has(UNSETTLED), self.namespace.writes_begin_after(&inode));
                 self.namespace.unsettle(id, inode);
             }
             Outcome::OpenedToWrite(id)

@@ -221,6 +221,21 @@ fn writes_count_from_the_last_time_that_was_set() {
     bed.turn();
 }
 
+/// The change time of what was made while the clock was ahead is of the future: writes count all the same, and by then.
+#[test]
+fn writes_count_though_a_clock_was_ahead_when_the_file_was_made() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    bed.now -= 900;
+    bed.turn();
+    let made = bed.stat(f).unwrap().attr;
+    for session in [A, B] {
+        let after = bed.write_intent(session, f).unwrap().written_after.unwrap();
+        assert!(after < made.ctime && after == Timestamp(bed.now), "{after:?}");
+    }
+    bed.turn();
+}
+
 /// Also one that its client alone knows of: another has set the time before it, and changed the mode after it.
 #[test]
 fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
