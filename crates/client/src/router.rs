@@ -304,7 +304,7 @@ impl Client {
             let destination = Destination::Shard(shard);
             let Some(route) = self.route(destination) else { return false };
             let Some(lane) = route.made(destination) else { return false };
-            lane.ready.borrow().as_ref().is_some_and(Connection::is_closed)
+            lane.ready.borrow().is_some() && lane.ready().is_none()
         })
     }
 
@@ -329,7 +329,7 @@ impl Client {
         let connection = lane.peer.connection().await.map_err(|error| Failure::Unreachable(error.to_string()))?;
         if let Destination::Shard(shard) = destination {
             self.open_session(&connection, route.to.get(), shard).await?;
-            *lane.ready.borrow_mut() = Some(connection.clone());
+            *lane.ready.borrow_mut() = Some(connection.downgrade());
         }
         Ok(connection)
     }

@@ -33,7 +33,7 @@ mod shake;
 mod sharing;
 mod way;
 
-pub use connection::{Answer, CallError, ConnectError, Connection, To};
+pub use connection::{Answer, CallError, ConnectError, Connection, To, WeakConnection};
 pub use identity::Identity;
 pub use key::{ClusterKey, KeyError};
 pub use limits::Limits;

@@ -26,6 +26,9 @@ pub struct Limits {
     pub handshake: Duration,
     /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
     pub silence: Duration,
+    /// The calling side closes a connection over which nobody has asked anything for so long, and nothing is being answered:
+    /// among thousands of servers, a thread uses few at a time.
+    pub unused: Duration,
     /// The answering side closes a connection that sent nothing for so long (callers ping well before).
     pub idle: Duration,
     /// Either side closes a connection whose other side stopped for so long in the middle of a frame.
@@ -48,6 +51,7 @@ impl Default for Limits {
             interfaces: Arc::default(),
             handshake: Duration::from_secs(5),
             silence: Duration::from_secs(15),
+            unused: Duration::from_secs(60),
             idle: Duration::from_secs(120),
             stall: Duration::from_secs(30),
         }

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use cluster::map::{ClusterMap, Route};
-use net::{Connection, Peer, To};
+use net::{Connection, Peer, To, WeakConnection};
 use types::id::{GroupId, NodeId, TargetId};
 
 use crate::making::Making;
@@ -24,8 +24,8 @@ pub(super) struct GroupRoute {
 /// its connection, and the next one is given out only when the disk has answered.
 pub(super) struct LaneRoute {
     pub(super) peer: Peer,
-    /// Connected, and for a shard with the session opened on it.
-    pub(super) ready: RefCell<Option<Connection>>,
+    /// For a shard: connected, with the session opened on it. The peer has it, as long as it lives and is used.
+    pub(super) ready: RefCell<Option<WeakConnection>>,
     pub(super) making: Making,
     /// The version of some object of the lane that came last; 0: none. None that the lane gives out later is lower.
     pub(super) version: Cell<u64>,
@@ -74,7 +74,8 @@ pub(super) fn place(map: &ClusterMap, group: GroupId) -> Option<(Route, &[u16])>
 
 impl LaneRoute {
     pub(super) fn ready(&self) -> Option<Connection> {
-        self.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned()
+        let ready = self.ready.borrow().as_ref().and_then(WeakConnection::upgrade);
+        ready.filter(|connection| !connection.is_closed())
     }
 }
 
