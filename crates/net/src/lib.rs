@@ -25,6 +25,7 @@ mod outbox;
 pub mod pairs;
 mod peer;
 mod pending;
+pub mod places;
 pub mod rails;
 pub mod receive;
 mod responder;

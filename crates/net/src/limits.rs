@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pairs::Selector;
+use crate::places::Places;
 
 /// What one connection may take. Requests over a bound wait at their caller; what a server cannot take it leaves in the
 /// socket.
@@ -16,6 +17,8 @@ pub struct Limits {
     pub bytes: usize,
     /// Connections of one listener: each thread of each client has one to each lane and shard, over each rail of storage.
     pub connections: usize,
+    /// Those that it has in common with the process's other listeners.
+    pub places: Places,
     /// Reach a server on the same host through a UNIX socket where it has one.
     pub local_sockets: bool,
     /// Payloads that this side sends over a socket carry their CRC32C. What comes with one is verified in any case.
@@ -46,6 +49,7 @@ impl Default for Limits {
             requests: 256,
             bytes: 64 << 20,
             connections: 64 << 10,
+            places: Places::default(),
             local_sockets: true,
             payload_sums: true,
             interfaces: Arc::default(),

@@ -29,6 +29,7 @@ use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
 use crate::local;
 use crate::metrics;
+use crate::places::Place;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::responder::{Accepted, ConnectionId, PeerInfo, Responder};
 use crate::shake::shake;
@@ -44,6 +45,7 @@ const LOCAL_PATIENCE: Duration = Duration::from_secs(5);
 /// Each listener of each thread tries again all the time, and callers do: the log is to keep other lines, too.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 static CANNOT_ACCEPT: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
+static TOO_MANY: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 
 /// One request with the right to answer it, at once or later.
 pub struct Request {
@@ -156,12 +158,16 @@ impl<S: Service> Server<S> {
     }
 
     fn welcome(self: &Rc<Self>, socket: OwnedFd, address: SocketAddr) {
-        if self.connections.borrow().len() >= self.limits.connections {
+        let count = self.connections.borrow().len();
+        let Some(place) = self.limits.places.take().filter(|_| count < self.limits.connections) else {
             metrics::refused("full");
-            warn!(peer = %address, limit = self.limits.connections, "refused a connection: too many");
+            if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
+                warn!(peer = %address, count, left_out, "refused a connection: too many");
+            }
             return;
-        }
-        let slot = ConnectionSlot { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
+        };
+        let key = self.connections.borrow_mut().insert(Weak::new());
+        let slot = ConnectionSlot { key, server: Rc::clone(self), _place: place };
         ring::spawn(slot.attend(socket, address));
     }
 }
@@ -195,6 +201,7 @@ fn peer_address(socket: OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
 struct ConnectionSlot<S> {
     server: Rc<Server<S>>,
     key: usize,
+    _place: Place,
 }
 
 impl<S> Drop for ConnectionSlot<S> {
