@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use cluster::map::ClusterMap;
 use net::{Answer, CallError, Connection, Limits, Peer, To};
 use ring::buf::{Buf, Slice};
 use rustc_hash::FxHashMap;
 use telemetry::names;
 use tracing::{error, warn};
 use types::error::Errno;
-use types::id::{Epoch, GroupId, InodeId, NodeId, ObjectId, ShardId, TargetId};
+use types::id::{Epoch, GroupId, InodeId, ObjectId, ShardId};
 use wire::frame::Status;
 use wire::op::{Call, Op};
 use wire::v1::session::SessionOpen;
@@ -26,6 +27,9 @@ use crate::locks::assurance::Sending;
 use crate::making::Making;
 use crate::retry::{Attempts, Failure, Ladder, Sent, Step};
 use crate::shared::Shared;
+use ways::{GroupRoute, LaneRoute, place};
+
+mod ways;
 
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
 /// sockets. Address space alone, until it is used.
@@ -35,9 +39,11 @@ const SHARED_MAX: usize = 64 << 20;
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
     identity: Rc<net::Identity>,
+    /// To the groups that were asked something: of thousands, a thread asks few.
     routes: RefCell<FxHashMap<GroupId, Rc<GroupRoute>>>,
     shards: RefCell<FxHashMap<ShardId, GroupId>>,
-    /// The map that `routes` and `shards` were made from.
+    /// What `routes` and `shards` are made from, and its epoch.
+    map: RefCell<Arc<ClusterMap>>,
     epoch: Cell<Epoch>,
     pub(crate) later: Rc<Later>,
     itself: Weak<Client>,
@@ -76,25 +82,6 @@ impl Payloads<'_> {
     pub(crate) const NONE: Self = Self { sent: &[], room: 0 };
 }
 
-/// The way to one group.
-struct GroupRoute {
-    to: To,
-    node: NodeId,
-    /// Kept from map to map: what is under way on their connections must be known to those who ask again.
-    lanes: Vec<Rc<LaneRoute>>,
-}
-
-struct LaneRoute {
-    target: TargetId,
-    lane: usize,
-    peer: Peer,
-    /// Connected, and for a shard with the session opened on it.
-    ready: RefCell<Option<Connection>>,
-    making: Making,
-    /// The version of some object of the lane that came last; 0: none. None that the lane gives out later is lower.
-    version: Cell<u64>,
-}
-
 impl Client {
     /// On the current ring.
     #[must_use]
@@ -108,6 +95,7 @@ impl Client {
             shared,
             routes: RefCell::default(),
             shards: RefCell::default(),
+            map: RefCell::new(Arc::new(ClusterMap::empty(String::new()))),
             epoch: Cell::new(Epoch(0)),
             later: Rc::default(),
             itself: Weak::clone(itself),
@@ -205,7 +193,8 @@ impl Client {
 
     fn count_retry(&self, destination: Destination) {
         if let Some(metrics) = &self.shared.config.metrics {
-            let group = self.route(destination).map_or_else(|| "none".to_owned(), |route| route.to.group.to_string());
+            let group =
+                self.route(destination).map_or_else(|| "none".to_owned(), |route| route.to.get().group.to_string());
             metrics.counter(&names::CLIENT_RETRIES, &[&group]).inc();
         }
     }
@@ -233,7 +222,7 @@ impl Client {
         }
         let before = sent.goes(ring::now());
         let into = (payloads.room >= net::PLACED_MIN).then(|| Buf::shareable(payloads.room));
-        let answer = connection.call_payload(route.to, request, payloads.sent.to_vec(), into).await;
+        let answer = connection.call_payload(route.to.get(), request, payloads.sent.to_vec(), into).await;
         if let Err(CallError::Status(_)) = &answer {
             sent.answered(before);
         }
@@ -249,7 +238,7 @@ impl Client {
     ) -> Result<C::Reply, Failure> {
         let (route, connection) = self.connection(destination).await?;
         sent.goes(ring::now());
-        let answer = connection.call_patiently(route.to, request).await;
+        let answer = connection.call_patiently(route.to.get(), request).await;
         answer.map_err(|error| self.failed(&route, destination, error))
     }
 
@@ -262,11 +251,11 @@ impl Client {
         sent: Attempts,
     ) -> Option<Result<C::Reply, Failure>> {
         let route = self.route(destination)?;
-        let connection = route.lane(destination).ready().filter(|connection| connection.begun() <= sent.last)?;
+        let connection = route.made(destination)?.ready().filter(|connection| connection.begun() <= sent.last)?;
         if self.has_forgotten_since(destination, sent.first) {
             return None;
         }
-        Some(connection.call_patiently(route.to, request).await.map_err(failure_of_call))
+        Some(connection.call_patiently(route.to.get(), request).await.map_err(failure_of_call))
     }
 
     /// The shard has lost this session, and with it the answers to its changes, since it may have done what was sent.
@@ -286,7 +275,7 @@ impl Client {
             ring::yield_now().await;
         }
         let route = self.route(destination).ok_or_else(|| self.no_route(destination))?;
-        let lane = route.lane(destination);
+        let lane = self.lane(&route, destination);
         let ready = || match destination {
             // A session is opened on one connection.
             Destination::Shard(_) => lane.ready(),
@@ -314,14 +303,16 @@ impl Client {
         self.shared.shards_seen().into_iter().any(|shard| {
             let destination = Destination::Shard(shard);
             let Some(route) = self.route(destination) else { return false };
-            let ready = route.lane(destination).ready.borrow();
-            ready.as_ref().is_some_and(Connection::is_closed)
+            let Some(lane) = route.made(destination) else { return false };
+            lane.ready.borrow().is_some() && lane.ready().is_none()
         })
     }
 
     fn failed(&self, route: &GroupRoute, destination: Destination, error: CallError) -> Failure {
         if error == CallError::Status(Status::NoSession) {
-            route.lane(destination).ready.borrow_mut().take();
+            if let Some(lane) = route.made(destination) {
+                lane.ready.borrow_mut().take();
+            }
             if let Destination::Shard(shard) = destination {
                 self.shared.forget_incarnation(shard);
             }
@@ -337,8 +328,8 @@ impl Client {
     ) -> Result<Connection, Failure> {
         let connection = lane.peer.connection().await.map_err(|error| Failure::Unreachable(error.to_string()))?;
         if let Destination::Shard(shard) = destination {
-            self.open_session(&connection, route.to, shard).await?;
-            *lane.ready.borrow_mut() = Some(connection.clone());
+            self.open_session(&connection, route.to.get(), shard).await?;
+            *lane.ready.borrow_mut() = Some(connection.downgrade());
         }
         Ok(connection)
     }
@@ -369,29 +360,34 @@ impl Client {
 
     /// The next call of this thread opens the session there anew, and hears whether the shard has kept it.
     pub(crate) fn reopen_session(&self, shard: ShardId) {
-        if let Some(route) = self.route(Destination::Shard(shard)) {
-            route.lane(Destination::Shard(shard)).ready.borrow_mut().take();
+        let destination = Destination::Shard(shard);
+        if let Some(route) = self.route(destination)
+            && let Some(lane) = route.made(destination)
+        {
+            lane.ready.borrow_mut().take();
         }
     }
 
     /// Over how many rails requests about this object go.
     pub(crate) fn width(&self, group: GroupId, object: ObjectId) -> usize {
         let destination = Destination::Object(group, object);
-        self.route(destination).map_or(1, |route| route.lane(destination).peer.width())
+        self.route(destination).and_then(|route| Some(route.made(destination)?.peer.width())).unwrap_or(1)
     }
 
     /// Notes a version that the lane of this object gave out just now.
     pub(crate) fn saw_version(&self, group: GroupId, object: ObjectId, version: u64) {
         let destination = Destination::Object(group, object);
-        if let Some(route) = self.route(destination) {
-            route.lane(destination).version.set(version);
+        if let Some(route) = self.route(destination)
+            && let Some(lane) = route.made(destination)
+        {
+            lane.version.set(version);
         }
     }
 
     /// One that it gave out before, of whatever object; 0: none is known.
     pub(crate) fn version_of_lane(&self, group: GroupId, object: ObjectId) -> u64 {
         let destination = Destination::Object(group, object);
-        self.route(destination).map_or(0, |route| route.lane(destination).version.get())
+        self.route(destination).and_then(|route| Some(route.made(destination)?.version.get())).unwrap_or(0)
     }
 
     /// The number of a file that was just opened: no other one's of this mount, and they rise.
@@ -414,52 +410,50 @@ impl Client {
 
     fn route(&self, destination: Destination) -> Option<Rc<GroupRoute>> {
         if self.epoch.get() != self.shared.epoch() {
-            self.rebuild_routes();
+            self.renew_routes();
         }
         let group = match destination {
             Destination::Shard(shard) => *self.shards.borrow().get(&shard)?,
             Destination::Object(group, _) | Destination::Lane(group, _) => group,
         };
-        self.routes.borrow().get(&group).cloned()
+        let known = self.routes.borrow().get(&group).cloned();
+        known.or_else(|| self.make_route(group))
     }
 
-    /// Takes over the connections to targets that are still there.
-    fn rebuild_routes(&self) {
+    fn make_route(&self, group: GroupId) -> Option<Rc<GroupRoute>> {
+        let made = Rc::new(GroupRoute::new(&self.map.borrow(), group, None)?);
+        self.routes.borrow_mut().insert(group, Rc::clone(&made));
+        Some(made)
+    }
+
+    /// Takes over the connections to targets that are still there. Most maps change nothing of most groups.
+    fn renew_routes(&self) {
         let map = self.shared.map();
-        let mut old = std::mem::take(&mut *self.routes.borrow_mut());
-        let mut routes = FxHashMap::default();
-        for &group in map.groups.keys() {
-            let Some(first) = map.route_lane(group, 0) else { continue };
-            let to = To { group, generation: first.generation, epoch: map.epoch };
-            let lane_count = map.targets.get(&first.target).map_or(0, |target| target.ports.len());
-            let mut kept = old.remove(&group).map_or_else(Vec::new, |route| route.lanes.clone());
-            let lanes = (0..lane_count)
-                .filter_map(|lane| map.route_lane(group, lane).map(|route| (lane, route)))
-                .map(|(number, route)| {
-                    match kept.iter().position(|lane| (lane.target, lane.lane) == (route.target, number)) {
-                        Some(index) => {
-                            let lane = kept.swap_remove(index);
-                            lane.peer.set_addresses(route.addresses);
-                            lane
-                        }
-                        None => Rc::new(self.new_lane(number, route)),
-                    }
-                })
-                .collect();
-            routes.insert(group, Rc::new(GroupRoute { to, node: first.node, lanes }));
-        }
-        *self.routes.borrow_mut() = routes;
+        let old = self.map.replace(Arc::clone(&map));
+        self.routes.borrow_mut().retain(|&group, route| {
+            if place(&map, group) == place(&old, group) {
+                route.to.set(To { epoch: map.epoch, ..route.to.get() });
+                return true;
+            }
+            let renewed = GroupRoute::new(&map, group, Some(route));
+            renewed.map(|renewed| *route = Rc::new(renewed)).is_some()
+        });
         *self.shards.borrow_mut() = map.shards.iter().map(|(&shard, &group)| (shard, group)).collect();
         self.epoch.set(map.epoch);
     }
 
-    fn new_lane(&self, lane: usize, route: cluster::map::Route) -> LaneRoute {
+    /// Of a route that was looked up just now.
+    fn lane<'a>(&self, route: &'a GroupRoute, destination: Destination) -> &'a LaneRoute {
+        let number = route.number(destination);
+        route.lanes[number].get_or_init(|| Rc::new(self.new_lane(route.to.get().group, number)))
+    }
+
+    fn new_lane(&self, group: GroupId, number: usize) -> LaneRoute {
+        let addresses = self.map.borrow().route_lane(group, number).map_or_else(Vec::new, |route| route.addresses);
         // The threads of a mount, and its shards, begin at different rails.
-        let start = self.thread as usize + route.group.0 as usize;
+        let start = self.thread as usize + group.0 as usize;
         LaneRoute {
-            target: route.target,
-            lane,
-            peer: Peer::starting_at(start, route.addresses, Rc::clone(&self.identity), self.limits()),
+            peer: Peer::starting_at(start, addresses, Rc::clone(&self.identity), self.limits()),
             ready: RefCell::default(),
             making: Making::new(),
             version: Cell::new(0),
@@ -469,29 +463,12 @@ impl Client {
     fn describe(&self, destination: Destination) -> String {
         match self.route(destination) {
             Some(route) => {
-                let addresses = route.lane(destination).peer.addresses();
+                let addresses = self.lane(&route, destination).peer.addresses();
                 let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 format!("node {} ({addresses})", route.node)
             }
             None => format!("{destination:?}"),
         }
-    }
-}
-
-impl GroupRoute {
-    fn lane(&self, destination: Destination) -> &LaneRoute {
-        let count = self.lanes.len();
-        match destination {
-            Destination::Shard(_) => &self.lanes[0],
-            Destination::Object(_, object) => &self.lanes[object.lane(count)],
-            Destination::Lane(_, lane) => &self.lanes[lane % count],
-        }
-    }
-}
-
-impl LaneRoute {
-    fn ready(&self) -> Option<Connection> {
-        self.ready.borrow().as_ref().filter(|connection| !connection.is_closed()).cloned()
     }
 }
 

@@ -168,8 +168,19 @@ impl ClusterMap {
         let (Some(target), Some(node)) = (self.served_by(node), self.nodes.get(&node)) else {
             return Vec::new();
         };
-        let addresses = |&port: &u16| node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
-        target.ports.iter().map(addresses).collect()
+        lanes_of(target, node)
+    }
+
+    /// The [`Self::lanes`] of all nodes that have some, in one pass, each with the target that it is [`Self::served_by`].
+    #[must_use]
+    pub fn all_lanes(&self) -> BTreeMap<NodeId, (TargetId, Vec<Vec<SocketAddr>>)> {
+        let mut lanes = BTreeMap::new();
+        for target in self.targets.values().filter(|target| target.kind == ServiceKind::Storage) {
+            if let Some(node) = self.nodes.get(&target.node).filter(|_| !target.ports.is_empty()) {
+                lanes.entry(node.id).or_insert_with(|| (target.id, lanes_of(target, node)));
+            }
+        }
+        lanes
     }
 
     /// The node of the group's primary runs without it: it could not open it.
@@ -205,6 +216,11 @@ impl ClusterMap {
         let addresses = node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
         Some(Route { group: group.id, generation: group.generation, target: target.id, node: node.id, addresses })
     }
+}
+
+fn lanes_of(target: &Target, node: &Node) -> Vec<Vec<SocketAddr>> {
+    let addresses = |&port: &u16| node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
+    target.ports.iter().map(addresses).collect()
 }
 
 impl fmt::Display for ServiceKind {
@@ -243,5 +259,35 @@ impl fmt::Display for CapacityClass {
             Self::Low => "low",
             Self::Emergency => "emergency",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lanes_of_all_nodes_are_those_of_each() {
+        let mut map = ClusterMap::empty(String::new());
+        let rails: Vec<Rail> =
+            [1, 2].map(|n| Rail { interface: String::new(), address: [10, 0, 0, n].into() }).to_vec();
+        for (node, kind) in [(1, ServiceKind::Storage), (2, ServiceKind::Metadata), (3, ServiceKind::Storage)] {
+            let (id, state, rails) = (NodeId(node), NodeState::Online, rails.clone());
+            let (uuid, alias, metrics) = (String::new(), String::new(), String::new());
+            map.nodes.insert(id, Node { id, uuid, kind, alias, state, rails, metrics });
+        }
+        // The first of node 1 could not be opened; node 4 is none of the cluster any more.
+        for (target, node, ports) in
+            [(1, 1, 0..0), (2, 1, 5..7), (3, 1, 5..7), (4, 2, 8..9), (5, 4, 5..6), (6, 3, 0..0)]
+        {
+            let (id, node) = (TargetId(target), NodeId(node));
+            let kind = map.nodes.get(&node).map_or(ServiceKind::Storage, |node| node.kind);
+            let (state, class, ports) = (TargetState::Good, CapacityClass::Normal, ports.collect());
+            let (uuid, path) = (String::new(), String::new());
+            map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
+        }
+        let of_each = map.nodes.keys().filter_map(|&node| Some((node, (map.served_by(node)?.id, map.lanes(node)))));
+        assert_eq!(map.all_lanes(), of_each.collect());
+        assert_eq!(map.all_lanes().keys().copied().collect::<Vec<_>>(), [NodeId(1)]);
     }
 }

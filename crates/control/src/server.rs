@@ -3,12 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use net::handshake::{HandshakeError, Responder};
 use net::metrics::Counted;
+use telemetry::seldom::Seldom;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -24,6 +25,8 @@ use crate::transport::shake;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Handshakes at a time: strangers cannot take all memory.
 const HANDSHAKES: usize = 256;
+/// The log is to keep other lines than those of what is tried again all the time.
+static CANNOT_ACCEPT: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(Duration::from_secs(10)));
 
 /// The gRPC service around `management`, with the limits of the control plane.
 pub fn service<M: Management>(management: M) -> ManagementServer<M> {
@@ -58,7 +61,9 @@ async fn accept(listener: TcpListener, identity: Arc<net::Identity>, proved: mps
             }
             Err(error) => {
                 // Out of descriptors, or the peer is gone already: others may fare better a moment later.
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(left_out) = CANNOT_ACCEPT.is_due(Instant::now()) {
+                    tracing::warn!(%error, left_out, "cannot accept a connection");
+                }
                 sleep(Duration::from_millis(50)).await;
             }
         }

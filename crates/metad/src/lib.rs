@@ -21,6 +21,7 @@ mod call;
 pub mod config;
 mod connections;
 mod convert;
+mod descriptors;
 mod dispatch;
 mod fail_points;
 pub mod local;

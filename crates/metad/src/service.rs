@@ -10,12 +10,14 @@ use cluster::map::ServiceKind;
 use conf::{Fatal, Reread};
 use control::interfaces::{Watched, rails, seen_at};
 use control::{Agent, AgentConfig, Update, View};
+use net::places::Places;
 use net::{ClusterKey, Identity};
 use telemetry::metrics::Metrics;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::config::Config;
+use crate::descriptors;
 use crate::fail_points;
 use crate::seat::{self, Seat};
 use crate::shard::{Setup, ShardThread, assigned_shard};
@@ -129,6 +131,8 @@ struct Server {
     /// mgmtd's answer has gone into the identities.
     registered: bool,
     seats: Vec<Seat>,
+    /// For the connections of all shards.
+    places: Places,
     fail_points: Option<PathBuf>,
 }
 
@@ -157,7 +161,8 @@ impl Server {
         };
         let reporter = seat::reporter(&seats.iter().collect::<Vec<_>>());
         let agent = Agent::start_node(management, registration, reporter, teller(events.clone()))?;
-        Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats, fail_points })
+        let places = Places::new(descriptors::for_connections(seats.len()));
+        Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats, places, fail_points })
     }
 
     /// Until a signal, or until the service cannot go on.
@@ -225,6 +230,7 @@ impl Server {
         // mgmtd counts on them from here on: they stay, whatever else fails.
         self.config = config;
         self.seats.extend(seats);
+        self.places.set(descriptors::for_connections(self.seats.len()));
         Ok(self.learn()?)
     }
 
@@ -258,6 +264,7 @@ impl Server {
             limits: net::Limits {
                 requests: CONNECTION_REQUESTS_MAX,
                 interfaces: control::interfaces::selectors(&config.interfaces)?,
+                places: self.places.clone(),
                 ..net::Limits::default()
             },
             ring: ring::Config {

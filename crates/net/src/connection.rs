@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -123,6 +123,18 @@ pub struct Connection {
     handle: Rc<Handle>,
 }
 
+/// To a connection that ends when nobody else has it.
+pub struct WeakConnection(Weak<Handle>);
+
+impl WeakConnection {
+    /// `None` where it is gone.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Connection> {
+        let handle = self.0.upgrade()?;
+        Some(Connection { inner: Rc::clone(&handle.0), handle })
+    }
+}
+
 struct Handle(Rc<Inner>);
 
 impl Drop for Handle {
@@ -149,6 +161,12 @@ struct Inner {
     rail: RailState,
     /// When it ended, requests had no answer: the other side may yet do them.
     left: Cell<bool>,
+    /// It ended because nobody used it.
+    unused: Cell<bool>,
+    /// Lets go of it then, so that its descriptor is free.
+    on_unused: RefCell<Option<Box<dyn FnOnce()>>>,
+    /// Requests that nobody made: whether the other side lives.
+    pings: Cell<u64>,
     address: SocketAddr,
     established: Established,
     /// The other side has taken it by then.
@@ -254,6 +272,9 @@ impl Connection {
             rail,
             several: Cell::new(false),
             left: Cell::new(false),
+            unused: Cell::new(false),
+            on_unused: RefCell::default(),
+            pings: Cell::new(0),
             socket,
             address,
             established,
@@ -334,6 +355,21 @@ impl Connection {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.inner.closed.borrow().is_some()
+    }
+
+    /// It is closed because nobody had asked anything over it for long: nothing is wrong with the other side.
+    pub(crate) fn was_unused(&self) -> bool {
+        self.inner.unused.get()
+    }
+
+    /// `let_go` is to drop what the caller has of it when it is closed for that.
+    pub(crate) fn when_unused(&self, let_go: impl FnOnce() + 'static) {
+        *self.inner.on_unused.borrow_mut() = Some(Box::new(let_go));
+    }
+
+    #[must_use]
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Rc::downgrade(&self.handle))
     }
 
     /// The incarnation of the other side, which changes at each of its starts.

@@ -23,6 +23,7 @@ const CLIENTS_MAX: usize = 4096;
 #[derive(Default)]
 pub(crate) struct Fences {
     known: FxHashMap<Id, Weak<Accepted>>,
+    by_client: ByClient<Accepted>,
     /// Entries of `known` at which it is next searched for those that are gone.
     search_at: usize,
     ended: VecDeque<Id>,
@@ -52,9 +53,11 @@ impl Fences {
         }
         if self.known.len() >= self.search_at {
             self.known.retain(|_, known| known.strong_count() > 0);
+            self.by_client.drop_gone();
             self.search_at = 2 * self.known.len() + 64;
         }
         self.known.insert(id, Rc::downgrade(connection));
+        self.by_client.add(client, connection);
         true
     }
 
@@ -71,6 +74,7 @@ impl Fences {
         connection.close("the caller has given it up");
         Some(connection)
     }
+
     /// Ends all connections of the client, also those that are in the making; what of them is still at work.
     pub(crate) fn end_client(&mut self, client: u64) -> Vec<Rc<Accepted>> {
         self.clients.retain(|(fenced, _)| *fenced != client);
@@ -78,11 +82,56 @@ impl Fences {
             self.clients.pop_front();
         }
         self.clients.push_back((client, self.accepted));
-        let theirs = |connection: &Rc<Accepted>| connection.established.peer.incarnation == client;
-        let ended: Vec<_> = self.known.values().filter_map(Weak::upgrade).filter(theirs).collect();
+        let ended = self.by_client.of(client);
         for connection in &ended {
             connection.close("its session is over");
         }
         ended
+    }
+}
+
+/// Connections by the client that has them: there may be as many as all clients have threads.
+struct ByClient<T>(FxHashMap<u64, Vec<Weak<T>>>);
+
+impl<T> Default for ByClient<T> {
+    fn default() -> Self {
+        Self(FxHashMap::default())
+    }
+}
+
+impl<T> ByClient<T> {
+    fn add(&mut self, client: u64, connection: &Rc<T>) {
+        self.0.entry(client).or_default().push(Rc::downgrade(connection));
+    }
+
+    /// Those that are there, also where they have ended and are still at work.
+    fn of(&self, client: u64) -> Vec<Rc<T>> {
+        self.0.get(&client).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    fn drop_gone(&mut self) {
+        self.0.retain(|_, connections| {
+            connections.retain(|connection| connection.strong_count() > 0);
+            !connections.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connections_of_a_client_are_found_among_its_own() {
+        let (mut by_client, mine, others) = (ByClient::default(), [1, 2, 3].map(Rc::new), [4, 5].map(Rc::new));
+        mine.iter().for_each(|connection| by_client.add(7, connection));
+        others.iter().for_each(|connection| by_client.add(8, connection));
+        let values = |of: Vec<Rc<i32>>| of.iter().map(|connection| **connection).collect::<Vec<_>>();
+        assert_eq!((values(by_client.of(7)), values(by_client.of(9))), (vec![1, 2, 3], Vec::new()));
+        let [one, other, last] = mine;
+        drop((other, others));
+        by_client.drop_gone();
+        assert_eq!((by_client.0.len(), by_client.0.get(&7).map(Vec::len)), (1, Some(2)));
+        assert_eq!(values(by_client.of(7)), [*one, *last]);
     }
 }

@@ -25,6 +25,7 @@ mod outbox;
 pub mod pairs;
 mod peer;
 mod pending;
+pub mod places;
 pub mod rails;
 pub mod receive;
 mod responder;
@@ -33,7 +34,7 @@ mod shake;
 mod sharing;
 mod way;
 
-pub use connection::{Answer, CallError, ConnectError, Connection, To};
+pub use connection::{Answer, CallError, ConnectError, Connection, To, WeakConnection};
 pub use identity::Identity;
 pub use key::{ClusterKey, KeyError};
 pub use limits::Limits;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pairs::Selector;
+use crate::places::Places;
 
 /// What one connection may take. Requests over a bound wait at their caller; what a server cannot take it leaves in the
 /// socket.
@@ -16,6 +17,8 @@ pub struct Limits {
     pub bytes: usize,
     /// Connections of one listener: each thread of each client has one to each lane and shard, over each rail of storage.
     pub connections: usize,
+    /// Those that it has in common with the process's other listeners.
+    pub places: Places,
     /// Reach a server on the same host through a UNIX socket where it has one.
     pub local_sockets: bool,
     /// Payloads that this side sends over a socket carry their CRC32C. What comes with one is verified in any case.
@@ -26,6 +29,9 @@ pub struct Limits {
     pub handshake: Duration,
     /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
     pub silence: Duration,
+    /// The calling side closes a connection over which nobody has asked anything for so long, and nothing is being answered:
+    /// among thousands of servers, a thread uses few at a time.
+    pub unused: Duration,
     /// The answering side closes a connection that sent nothing for so long (callers ping well before).
     pub idle: Duration,
     /// Either side closes a connection whose other side stopped for so long in the middle of a frame.
@@ -43,11 +49,13 @@ impl Default for Limits {
             requests: 256,
             bytes: 64 << 20,
             connections: 64 << 10,
+            places: Places::default(),
             local_sockets: true,
             payload_sums: true,
             interfaces: Arc::default(),
             handshake: Duration::from_secs(5),
             silence: Duration::from_secs(15),
+            unused: Duration::from_secs(60),
             idle: Duration::from_secs(120),
             stall: Duration::from_secs(30),
         }

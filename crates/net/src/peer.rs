@@ -136,7 +136,7 @@ impl Peer {
 
 impl Inner {
     /// One attempt over the best rail.
-    async fn attempt(&self) -> Result<Connection, ConnectError> {
+    async fn attempt(self: &Rc<Self>) -> Result<Connection, ConnectError> {
         self.state.borrow_mut().pair_again(&self.limits.interfaces);
         let rail = loop {
             let choice = self.state.borrow_mut().rails.choose(ring::now());
@@ -156,7 +156,7 @@ impl Inner {
     }
 
     /// One attempt over this rail, of those that there are now.
-    async fn connect(&self, rail: usize) -> Result<Connection, ConnectError> {
+    async fn connect(self: &Rc<Self>, rail: usize) -> Result<Connection, ConnectError> {
         let (way, address) = {
             let state = self.state.borrow();
             (Way::of(state.pair(rail), state.has_several()), state.address(rail))
@@ -166,6 +166,10 @@ impl Inner {
             limits.handshake = limits.handshake.min(ATTEMPT_MAX);
         }
         let result = Connection::connect_by(&way, address, &self.identity, &limits).await;
+        if let Ok(connection) = &result {
+            let inner = Rc::downgrade(self);
+            connection.when_unused(move || inner.upgrade().iter().for_each(|inner| inner.state.borrow_mut().sweep()));
+        }
         let mut state = self.state.borrow_mut();
         // They may have changed meanwhile.
         let Some(rail) = state.find(&way, address) else {

@@ -93,6 +93,11 @@ impl Pending {
         }
     }
 
+    /// How many there ever were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Slots in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

@@ -62,6 +62,11 @@ impl Rails {
         self
     }
 
+    /// The next round begins at this rail.
+    pub fn begin_at(&mut self, rail: usize) {
+        self.next = rail;
+    }
+
     /// Other rails: each is new, with its rank, or one of those that there were.
     pub fn change(&mut self, rails: impl IntoIterator<Item = (u8, Option<usize>)>) {
         let kept = |(rank, old): (u8, Option<usize>)| match old {

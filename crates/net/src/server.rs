@@ -3,13 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::{Rc, Weak};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
 use ring::op;
 use slab::Slab;
+use telemetry::seldom::Seldom;
 use tracing::{debug, info, warn};
 use types::error::Errno;
 use types::id::Epoch;
@@ -27,6 +29,7 @@ use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
 use crate::local;
 use crate::metrics;
+use crate::places::Place;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::responder::{Accepted, ConnectionId, PeerInfo, Responder};
 use crate::shake::shake;
@@ -38,6 +41,11 @@ const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the name of a local socket may be taken before that is worth a line in the log.
 const LOCAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Each listener of each thread tries again all the time, and callers do: the log is to keep other lines, too.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+static CANNOT_ACCEPT: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
+static TOO_MANY: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 
 /// One request with the right to answer it, at once or later.
 pub struct Request {
@@ -132,12 +140,17 @@ impl<S: Service> Server<S> {
         loop {
             match op::accept(listener.as_raw_fd()).await {
                 // Who comes from this host has no address but the one that it came to.
-                Ok(socket) => match local.as_ref().map_or_else(|| peer_address(&socket), |(_, here)| Ok(*here)) {
-                    Ok(address) => self.welcome(socket, address),
-                    Err(error) => debug!(%error, "a connection was gone before it was looked at"),
+                Ok(socket) => match local.as_ref() {
+                    Some((_, here)) => self.welcome(socket, *here),
+                    None => match peer_address(socket) {
+                        Ok((socket, address)) => self.welcome(socket, address),
+                        Err(error) => debug!(%error, "a connection was gone before it was looked at"),
+                    },
                 },
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection");
+                    if let Some(left_out) = CANNOT_ACCEPT.is_due(ring::now()) {
+                        warn!(%error, left_out, "cannot accept a connection");
+                    }
                     ring::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -145,12 +158,16 @@ impl<S: Service> Server<S> {
     }
 
     fn welcome(self: &Rc<Self>, socket: OwnedFd, address: SocketAddr) {
-        if self.connections.borrow().len() >= self.limits.connections {
+        let count = self.connections.borrow().len();
+        let Some(place) = self.limits.places.take().filter(|_| count < self.limits.connections) else {
             metrics::refused("full");
-            warn!(peer = %address, limit = self.limits.connections, "refused a connection: too many");
+            if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
+                warn!(peer = %address, count, left_out, "refused a connection: too many");
+            }
             return;
-        }
-        let slot = ConnectionSlot { key: self.connections.borrow_mut().insert(Weak::new()), server: Rc::clone(self) };
+        };
+        let key = self.connections.borrow_mut().insert(Weak::new());
+        let slot = ConnectionSlot { key, server: Rc::clone(self), _place: place };
         ring::spawn(slot.attend(socket, address));
     }
 }
@@ -173,14 +190,18 @@ async fn listen_beside(tcp: &OwnedFd) -> (OwnedFd, SocketAddr) {
     }
 }
 
-fn peer_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    TcpStream::from(socket.as_fd().try_clone_to_owned()?).peer_addr()
+/// The socket again, and who is at its other end. A copy of it would need a descriptor more, and there may be none.
+fn peer_address(socket: OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let stream = TcpStream::from(socket);
+    let address = stream.peer_addr()?;
+    Ok((stream.into(), address))
 }
 
 /// A connection's place in the server's list, for as long as it lives.
 struct ConnectionSlot<S> {
     server: Rc<Server<S>>,
     key: usize,
+    _place: Place,
 }
 
 impl<S> Drop for ConnectionSlot<S> {

@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use net::bench::memory::{Memory, forget};
 use net::{Request, Responder, Service};
 use ring::buf::Slice;
 use rustc_hash::FxHashMap;
+use telemetry::seldom::Seldom;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, ObjectId};
 use wire::codec::{Wire, decode_body};
@@ -30,6 +31,9 @@ use crate::netbench::NetBench;
 use crate::scrub;
 use crate::served::Served;
 use crate::target::Target;
+
+/// Log lines of requests that have to wait for a descriptor: one for many.
+static NO_DESCRIPTOR: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(Duration::from_secs(10)));
 
 /// A group as the cluster map says it is served here.
 pub(crate) struct Route<S> {
@@ -284,8 +288,35 @@ fn reply<T: Wire>(responder: Responder, outcome: Result<T, Status>) -> Result<()
             Ok(())
         }
         Err(status) => {
+            let status = or_busy(status);
             responder.fail(status);
             Err(status)
+        }
+    }
+}
+
+/// Where the process has no descriptor for a file just now, one is free again soon. Programs would take the error for theirs.
+fn or_busy(status: Status) -> Status {
+    if !matches!(status, Status::Errno(Errno::EMFILE | Errno::ENFILE)) {
+        return status;
+    }
+    if let Some(left_out) = NO_DESCRIPTOR.is_due(Instant::now()) {
+        tracing::warn!(left_out, "no descriptor is free for an object's file: who asks for it has to wait");
+    }
+    Status::Busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_when_no_descriptor_is_free_comes_again() {
+        for errno in [Errno::EMFILE, Errno::ENFILE] {
+            assert_eq!(or_busy(Status::Errno(errno)), Status::Busy);
+        }
+        for status in [Status::Errno(Errno::EIO), Status::StaleMap] {
+            assert_eq!(or_busy(status), status);
         }
     }
 }

@@ -14,6 +14,7 @@ use control::agent::OnUpdate;
 use control::interfaces::{Watched, seen_at};
 use control::{Agent, AgentConfig, Registered, Update, View};
 use net::bench::Asker;
+use net::places::Places;
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
@@ -35,6 +36,15 @@ use crate::watch::{self, Watch};
 
 /// Descriptors beside the cache of open files: sockets, rings, directories.
 const DESCRIPTORS_BESIDE: u64 = 8192;
+
+/// Of an open file: it may have a second one, past the page cache, and one for its checksums.
+const OF_OPEN_FILE: u64 = 3;
+/// Of a lane: its rings and listeners, and files that it opens in passing.
+const OF_LANE: u64 = 16;
+/// Of the service: its targets' directories, mgmtd, metrics, threads that look after targets.
+const OF_SERVICE: u64 = 128;
+/// Fewer are worth a line in the log.
+const FEW_CONNECTIONS: u64 = 1024;
 
 /// Requests and bytes of one connection: more than any caller has under way, so that its questions whether we live and its
 /// fences are read also while a disk answers nothing.
@@ -426,9 +436,12 @@ struct LaneParts<'a> {
 /// Where the limit of open descriptors cannot be asked for, or a lane cannot be made.
 fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
-    let allowed = raise_descriptors(3 * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
-    // Each may have a second one, past the page cache, and one for its checksums.
-    let open_files = u64::from(config.open_files).min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / 3);
+    let allowed = raise_descriptors(OF_OPEN_FILE * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
+    let Descriptors { open_files, connections } = Descriptors::of(allowed, config.open_files.into(), lanes as u64);
+    if connections < FEW_CONNECTIONS {
+        tracing::warn!(allowed, connections, "few descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)");
+    }
+    let places = Places::new(usize::try_from(connections).unwrap_or(usize::MAX));
     let engine = Options {
         open_files_max: open_files as usize / lanes,
         write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
@@ -446,6 +459,7 @@ fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> 
                 requests: CONNECTION_REQUESTS_MAX,
                 bytes: CONNECTION_BYTES_MAX,
                 payload_sums: config.checksums,
+                places: places.clone(),
                 ..Limits::default()
             },
             ring: ring::Config { cpu: config.cpus.get(lane).copied(), spin: *config.spin, ..ring::Config::default() },
@@ -459,6 +473,22 @@ fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> 
         })
     };
     listeners.sockets.into_iter().enumerate().map(start).collect()
+}
+
+/// What of its descriptors a service has for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Descriptors {
+    open_files: u64,
+    /// To all lanes together. What is more is refused: where a socket took the last one, programs would be told of it.
+    connections: u64,
+}
+
+impl Descriptors {
+    fn of(allowed: u64, open_files: u64, lanes: u64) -> Self {
+        let open_files = open_files.min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / OF_OPEN_FILE);
+        let others = OF_OPEN_FILE * open_files + OF_LANE * lanes + OF_SERVICE;
+        Self { open_files, connections: allowed.saturating_sub(others).max(allowed / 8) }
+    }
 }
 
 /// Raises the limit of open descriptors towards `wanted` and returns what it is then.
@@ -505,6 +535,16 @@ mod tests {
     fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
         let before = raise_descriptors(0).expect("there is a limit");
         assert!(raise_descriptors(before).expect("unchanged") >= before);
+    }
+
+    #[test]
+    fn files_and_connections_have_no_more_descriptors_than_there_are() {
+        for (allowed, lanes) in [(1024, 1), (1024, 4), (1024, 16), (4096, 8), (1 << 16, 8), (1 << 18, 16)] {
+            let Descriptors { open_files, connections } = Descriptors::of(allowed, 16_384, lanes);
+            assert!(OF_OPEN_FILE * open_files + connections + OF_LANE * lanes <= allowed, "{allowed}, {lanes}");
+            assert!(open_files >= 170 && connections >= allowed / 8);
+        }
+        assert_eq!(Descriptors::of(1 << 18, 16_384, 8), Descriptors { open_files: 16_384, connections: 212_736 });
     }
 
     #[test]

@@ -48,6 +48,8 @@ errnos! {
     ENOTDIR = 20, "not a directory";
     EISDIR = 21, "is a directory";
     EINVAL = 22, "invalid argument";
+    ENFILE = 23, "too many open files in system";
+    EMFILE = 24, "too many open files";
     ENOTTY = 25, "no such request of this file";
     EFBIG = 27, "file too large";
     ENOSPC = 28, "no space left";

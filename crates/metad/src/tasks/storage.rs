@@ -12,7 +12,7 @@ use net::pairs::Selector;
 use net::{CallError, Identity, Limits, Peer, To};
 use ring::buf::Slice;
 use types::error::Errno;
-use types::id::{GroupId, NodeId, ObjectId, TargetId};
+use types::id::{Epoch, GroupId, NodeId, ObjectId, TargetId};
 use wire::frame::Status;
 use wire::op::Call;
 
@@ -32,10 +32,13 @@ pub(crate) struct Storage {
     peers: RefCell<BTreeMap<(TargetId, usize), Rc<Peer>>>,
 }
 
-/// A thread of a storage service.
+/// A thread of a storage service, and where it is by the map of this epoch.
 pub(crate) struct Lane {
     pub(crate) node: NodeId,
     number: usize,
+    epoch: Epoch,
+    target: TargetId,
+    addresses: Vec<SocketAddr>,
 }
 
 /// Why a request was not done.
@@ -99,9 +102,13 @@ impl Storage {
 
     /// All threads of all storage services.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
-        let map = self.map.borrow();
-        let of_node = |&node: &NodeId| (0..map.lanes(node).len()).map(move |number| Lane { node, number });
-        map.nodes.keys().flat_map(of_node).collect()
+        let (epoch, all) = (self.map.borrow().epoch, self.map.borrow().all_lanes());
+        let mut lanes = Vec::new();
+        for (node, (target, addresses)) in all {
+            let lane = |(number, addresses)| Lane { node, number, epoch, target, addresses };
+            lanes.extend(addresses.into_iter().enumerate().map(lane));
+        }
+        lanes
     }
 
     /// mgmtd has not heard of it for long, or it is none of the cluster any more.
@@ -110,20 +117,26 @@ impl Storage {
     }
 
     /// One attempt at a request that concerns the thread, and that it may take some time to answer.
-    pub(crate) async fn call_lane<C: Call>(&self, lane: &Lane, request: &C) -> Result<C::Reply, Failure> {
-        let (target, addresses) = {
-            let map = self.map.borrow();
-            let target = map.served_by(lane.node).map(|target| target.id);
-            target.zip(map.lanes(lane.node).into_iter().nth(lane.number))
-        }
-        .ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;
-        let peer = self.peer((target, lane.number), addresses);
+    pub(crate) async fn call_lane<C: Call>(&self, lane: &mut Lane, request: &C) -> Result<C::Reply, Failure> {
+        self.find(lane).ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;
+        let peer = self.peer((lane.target, lane.number), lane.addresses.clone());
         let answer = ring::timeout(LANE_CALL_MAX, async {
             let connection = peer.connection().await.map_err(|error| error.to_string())?;
             connection.call_patiently(To::default(), request).await.map_err(|error| error.to_string())
         });
         let answer = answer.await.map_err(|_| Failure::Missed("no answer".to_owned()))?;
         answer.map_err(Failure::Missed)
+    }
+
+    /// Where the lane is now. To look that up takes a walk over all targets, and there may be thousands of lanes.
+    fn find(&self, lane: &mut Lane) -> Option<()> {
+        let map = self.map.borrow();
+        if lane.epoch != map.epoch {
+            lane.target = map.served_by(lane.node)?.id;
+            lane.addresses = map.lanes(lane.node).into_iter().nth(lane.number)?;
+            lane.epoch = map.epoch;
+        }
+        Some(())
     }
 
     fn peer(&self, lane: (TargetId, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {

@@ -2,11 +2,11 @@
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring::op::{self, TcpSigns};
 use ring::shared::Memory;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use wire::op::Ping;
 
 use super::{Inner, Payload, To};
@@ -60,10 +60,31 @@ pub(super) async fn keep(weak: Weak<Inner>) {
     }
 }
 
-/// Asks an idle connection whether it lives, and ends one that says nothing.
+/// Since when nobody has asked anything.
+struct Disuse {
+    asked: u64,
+    since: Instant,
+}
+
+impl Disuse {
+    fn new(now: Instant) -> Self {
+        Self { asked: 0, since: now }
+    }
+
+    /// For how long nobody has, and nothing was waited for. `asked`: how many requests there have been.
+    fn lasts(&mut self, now: Instant, asked: u64, is_waiting: bool) -> Duration {
+        if is_waiting || asked != self.asked {
+            (self.asked, self.since) = (asked, now);
+        }
+        now.saturating_duration_since(self.since)
+    }
+}
+
+/// Asks an idle connection whether it lives, and ends one that says nothing, or that nobody uses.
 pub(super) async fn watch(weak: Weak<Inner>) {
     let Some(limits) = weak.upgrade().map(|inner| inner.limits.clone()) else { return };
-    let (period, mut flow) = (limits.silence / 4, Flow::new());
+    let (period, mut flow) = (limits.silence.min(limits.unused) / 4, Flow::new());
+    let mut disuse = Disuse::new(ring::now());
     loop {
         let before = ring::now();
         ring::sleep(period).await;
@@ -82,6 +103,14 @@ pub(super) async fn watch(weak: Weak<Inner>) {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
+        }
+        // Whoever has it in hand asks before this task runs again, or waits for an answer.
+        if disuse.lasts(now, inner.asked(), inner.pending.borrow().len() > 0) >= limits.unused {
+            inner.unused.set(true);
+            inner.close("nobody uses it");
+            debug!(peer = %inner.address, "a connection that nobody uses is closed");
+            let let_go = inner.on_unused.take();
+            return let_go.into_iter().for_each(|let_go| let_go());
         }
         if silent >= period {
             inner.ping();
@@ -103,8 +132,30 @@ pub(super) async fn offer(inner: Rc<Inner>, memory: Arc<Memory>) {
 }
 
 impl Inner {
+    /// How many requests somebody has made.
+    fn asked(&self) -> u64 {
+        self.pending.borrow().count() - self.pings.get()
+    }
+
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
     fn ping(&self) {
-        let _ = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody);
+        if self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody).is_ok() {
+            self.pings.set(self.pings.get() + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_used_while_it_is_asked_or_answers() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut disuse = Disuse::new(begun);
+        let looks = [(1, 0, false), (2, 1, true), (9, 1, true), (10, 1, false), (11, 2, false), (15, 2, false)];
+        let lasts = looks.map(|(at, asked, is_waiting)| disuse.lasts(after(at), asked, is_waiting).as_secs());
+        assert_eq!(lasts, [1, 0, 0, 1, 0, 4]);
     }
 }

@@ -22,11 +22,17 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
         let Some(inner) = weak.upgrade() else { return };
         // Requests are spread over all rails now: to leave one would end what is under way there.
         if inner.kept.get() {
+            inner.returns.set(false);
             return;
         }
         let away = {
             let mut state = inner.state.borrow_mut();
             state.sweep();
+            if state.takes_rest() && state.current().is_none() {
+                // Who connects again begins at home.
+                inner.returns.set(false);
+                return;
+            }
             state.pair_again(&inner.limits.interfaces);
             state.away()
         };

@@ -1,4 +1,4 @@
-//! Keeps all rails of a peer connected, so that requests find them ready.
+//! Keeps all rails of a peer connected, so that requests find them ready, until they are not used for long.
 
 use std::rc::Weak;
 use std::time::Duration;
@@ -14,6 +14,11 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let due = {
             let mut state = inner.state.borrow_mut();
             state.sweep();
+            if state.takes_rest() {
+                // The next request has them kept again.
+                inner.kept.set(false);
+                return;
+            }
             state.pair_again(&inner.limits.interfaces);
             state.due()
         };

@@ -23,6 +23,8 @@ pub(super) struct State {
     retired: Vec<Connection>,
     /// Lost with requests under way, and the incarnation of the other side then.
     lost: Vec<Lost>,
+    /// A connection has ended because nobody used it: nobody needs to look after the others.
+    rests: bool,
     /// Outcome of the last failed attempt, and how many of those there were.
     pub(super) error: ConnectError,
     pub(super) attempts: u64,
@@ -35,7 +37,7 @@ impl State {
         let links = pairs.iter().map(|_| None).collect();
         let (retired, lost) = (Vec::new(), Vec::new());
         let error = ConnectError::NoAddress;
-        Self { addresses, pairs, rails, links, start, retired, lost, error, attempts: 0 }
+        Self { addresses, pairs, rails, links, start, retired, lost, rests: false, error, attempts: 0 }
     }
 
     pub(super) fn addresses(&self) -> &[SocketAddr] {
@@ -117,11 +119,19 @@ impl State {
 
     /// Takes note of connections that have ended.
     pub(super) fn sweep(&mut self) {
+        let mut unused = false;
         for (rail, link) in self.links.iter_mut().enumerate() {
-            if let Some(ended) = link.take_if(|connection| connection.is_closed()) {
+            let Some(ended) = link.take_if(|connection| connection.is_closed()) else { continue };
+            if ended.was_unused() {
+                unused = true;
+            } else {
                 self.rails.on_loss(rail);
                 note(&mut self.lost, &ended);
             }
+        }
+        if unused {
+            self.rests = true;
+            self.rails.begin_at(self.home());
         }
         if !self.retired.is_empty() {
             self.retired.retain(|connection| {
@@ -145,6 +155,11 @@ impl State {
         let links = &self.links;
         let rail = self.rails.pick(|rail| links[rail].as_ref().map(Connection::load))?;
         links[rail].clone()
+    }
+
+    /// Whether some connection has ended, since this was asked last, because nobody used it.
+    pub(super) fn takes_rest(&mut self) -> bool {
+        std::mem::take(&mut self.rests)
     }
 
     /// For who stays with one.

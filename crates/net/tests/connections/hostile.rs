@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use net::handshake::HandshakeError;
+use net::places::Places;
 use net::{CallError, ConnectError, Connection, Limits, To};
 use ring::buf::Buf;
 use wire::frame::{Header, crc32c, flags};
@@ -344,16 +345,20 @@ fn a_handshake_that_does_not_come_to_an_end_is_given_up_on_both_sides() {
 
 #[test]
 fn connections_over_the_limit_are_refused_and_places_come_back() {
-    run(async {
-        let running = serve(Limits { connections: 2, ..Limits::default() });
-        let first = healthy(&running).await;
-        let _second = healthy(&running).await;
-        assert!(Connection::connect(running.address, &identity(), &Limits::default()).await.is_err());
-        ping(&first).await;
-        drop(first);
-        until(|| running.store.disconnects.borrow().len() == 1).await;
-        ping(&healthy(&running).await).await;
-    });
+    let bounds =
+        [Limits { connections: 2, ..Limits::default() }, Limits { places: Places::new(2), ..Limits::default() }];
+    for limits in bounds {
+        run(async {
+            let running = serve(limits);
+            let first = healthy(&running).await;
+            let _second = healthy(&running).await;
+            assert!(Connection::connect(running.address, &identity(), &Limits::default()).await.is_err());
+            ping(&first).await;
+            drop(first);
+            until(|| running.store.disconnects.borrow().len() == 1).await;
+            ping(&healthy(&running).await).await;
+        });
+    }
 }
 
 #[test]

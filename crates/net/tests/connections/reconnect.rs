@@ -131,3 +131,31 @@ fn a_dead_rail_costs_one_failed_attempt() {
         assert!(Peer::new(Vec::new(), Rc::new(identity()), Limits::default()).connection().await.is_err());
     });
 }
+
+#[test]
+fn a_connection_that_nobody_uses_is_closed_and_one_with_a_question_under_way_is_not() {
+    run(async {
+        let running = serve(Limits::default());
+        let disconnects = || running.store.disconnects.borrow().len();
+        let limits = Limits { unused: Duration::from_millis(100), ..Limits::default() };
+        let peer = Rc::new(Peer::new(vec![running.address], Rc::new(identity()), limits));
+        let connection = peer.connection().await.unwrap();
+        running.store.hold.set(true);
+        let (waiting, (sender, outcome)) = (connection.clone(), ring::sync::oneshot());
+        ring::spawn(async move { sender.send(waiting.call(To::default(), &Ping {}).await) });
+        ring::sleep(Duration::from_millis(500)).await;
+        assert!(!connection.is_closed(), "it is waited for");
+        running.store.hold.set(false);
+        running.store.answer_held();
+        outcome.await.unwrap().unwrap();
+
+        let weak = connection.downgrade();
+        drop(connection);
+        until(|| disconnects() == 1).await;
+        assert!(weak.upgrade().is_none(), "nothing of it is kept");
+        assert!(peer.pick().is_none());
+        let again = peer.connection().await.unwrap();
+        again.call(To::default(), &Ping {}).await.unwrap();
+        assert_eq!((running.store.connects.get(), disconnects()), (2, 1));
+    });
+}
