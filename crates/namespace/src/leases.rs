@@ -348,9 +348,8 @@ impl Leases {
 
     fn take_back(&mut self, session: SessionId, touched: &Touched<'_>) -> bool {
         let subject = touched.subject();
-        // They may be all sessions that there are: not to be gone through at each attempt.
-        if self.presumed.is_some() && self.recalled.get(&subject).is_some_and(|pending| pending.keeps_waiting(session))
-        {
+        // They may be all sessions that there are, and as many may want to change it: not to be gone through at each attempt.
+        if self.recalled.get(&subject).is_some_and(|pending| pending.keeps_waiting(session)) {
             return false;
         }
         let mut holders = self.table.holders(subject, session, self.now_ms);
@@ -435,9 +434,13 @@ impl Leases {
         if let Some(presumed) = &mut self.presumed {
             presumed.given_back.remove(&(to, session));
         }
-        // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
         let Some(pending) = self.recalled.get_mut(&to) else { return };
-        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else { return };
+        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else {
+            // It has not been asked: whoever tries next finds it.
+            pending.asked = Asked::Nobody;
+            return;
+        };
+        // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
         if let Some(recall) = out.remove(id) {
             *id = self.next_id;
             self.next_id += 1;

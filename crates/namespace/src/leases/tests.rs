@@ -50,6 +50,47 @@ fn a_change_waits_until_all_others_have_given_back() {
     assert!(leases.next_alert().is_none() && ids(&mut leases, B).is_empty());
 }
 
+/// Whether who wants to change it goes through all that hold it: then it finds one that was put there behind its back.
+fn looks_for_holders(leases: &mut Leases, session: SessionId) -> bool {
+    while leases.next_alert().is_some() {}
+    leases.table.note(Subject::inode(FILE), SessionId(9), TERM);
+    assert!(!leases.may_change(session, &[Touched::inode(FILE)]));
+    leases.table.release(Subject::inode(FILE), SessionId(9));
+    leases.next_alert() == Some(SessionId(9))
+}
+
+#[test]
+fn holders_are_gone_through_twice_however_many_want_to_change_it() {
+    let mut leases = leases();
+    for session in [A, B, C] {
+        leases.grant(session, Subject::inode(FILE));
+    }
+    assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
+    assert!(!looks_for_holders(&mut leases, A), "all others were asked");
+    assert!(!leases.may_change(B, &[Touched::inode(FILE)]));
+    assert_eq!(leases.next_alert(), Some(A));
+    for session in [A, B, C, SessionId(4)] {
+        assert!(!looks_for_holders(&mut leases, session), "all were asked");
+    }
+}
+
+#[test]
+fn who_holds_it_since_all_were_asked_is_asked_as_well() {
+    let mut leases = leases();
+    let touched = [Touched::inode(FILE)];
+    leases.grant(B, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    assert_eq!(leases.next_alert(), Some(B));
+    leases.presume_of(C, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    assert_eq!((leases.next_alert(), leases.next_alert()), (Some(C), None));
+    let (of_b, of_c) = (ids(&mut leases, B), ids(&mut leases, C));
+    leases.acknowledge(B, &of_b);
+    assert!(!leases.may_change(A, &touched));
+    leases.acknowledge(C, &of_c);
+    assert!(leases.may_change(A, &touched));
+}
+
 #[test]
 fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     let mut leases = leases();
