@@ -27,6 +27,10 @@ fn ids(leases: &mut Leases, session: SessionId) -> Vec<u64> {
     leases.unacknowledged(session).iter().map(|recall| recall.id).collect()
 }
 
+fn has_ended(leases: &mut Leases) -> bool {
+    !leases.take_ended().is_empty()
+}
+
 #[test]
 fn a_change_waits_until_all_others_have_given_back() {
     let mut leases = leases();
@@ -42,12 +46,47 @@ fn a_change_waits_until_all_others_have_given_back() {
     assert_eq!((of_b.len(), of_c.len(), ids(&mut leases, A).len()), (1, 1, 0));
     assert_eq!(leases.grant(A, Subject::inode(FILE)), 0, "not while it is being taken back");
     leases.acknowledge(B, &of_b);
-    assert!(!leases.take_ended() && !leases.may_change(A, &touched));
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &touched));
     leases.acknowledge(C, &of_b);
     assert!(!leases.may_change(A, &touched), "another one's recall counts for nobody");
     leases.acknowledge(C, &of_c);
-    assert!(leases.take_ended() && leases.may_change(A, &touched));
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
     assert!(leases.next_alert().is_none() && ids(&mut leases, B).is_empty());
+}
+
+#[test]
+fn a_change_hears_of_the_end_of_what_it_waits_for_alone() {
+    let mut leases = leases();
+    let (file, other) = (Touched::inode(FILE), Touched::inode(DIRECTORY));
+    for touched in [file, other] {
+        leases.grant(B, touched.subject());
+    }
+    assert!(!leases.may_change(A, &[file]));
+    let awaited = leases.awaited();
+    assert!(!leases.may_change(A, &[other]) && leases.awaited() != awaited);
+    let recalled = ids(&mut leases, B);
+    leases.acknowledge(B, &recalled[1..]);
+    assert_eq!(leases.take_ended(), [leases.awaited()]);
+    leases.acknowledge(B, &recalled[..1]);
+    assert_eq!(leases.take_ended(), [awaited]);
+    assert!(!leases.are_names_free(DIRECTORY));
+    let awaited = leases.awaited();
+    leases.advance(TERM);
+    assert_eq!(leases.take_ended(), [awaited]);
+}
+
+#[test]
+fn who_alone_has_not_given_back_what_it_wants_to_change_itself_goes_on() {
+    let mut leases = leases();
+    let touched = [Touched::inode(FILE)];
+    for session in [A, B] {
+        leases.grant(session, Subject::inode(FILE));
+    }
+    assert!(!leases.may_change(A, &touched) && !leases.may_change(B, &touched));
+    let of_a = ids(&mut leases, A);
+    leases.acknowledge(A, &of_a);
+    assert_eq!(leases.take_ended(), [leases.awaited()]);
+    assert!(!leases.may_change(A, &touched) && leases.may_change(B, &touched));
 }
 
 /// Whether who wants to change it goes through all that hold it: then it finds one that was put there behind its back.
@@ -99,9 +138,9 @@ fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     leases.grant(B, Subject::inode(FILE));
     assert!(!leases.may_change(A, &[Touched::inode(FILE)]));
     leases.advance(13_999);
-    assert!(!leases.take_ended() && !leases.may_change(A, &[Touched::inode(FILE)]));
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &[Touched::inode(FILE)]));
     leases.advance(14_000);
-    assert!(leases.take_ended() && leases.may_change(A, &[Touched::inode(FILE)]));
+    assert!(has_ended(&mut leases) && leases.may_change(A, &[Touched::inode(FILE)]));
     assert!(ids(&mut leases, B).is_empty(), "it is over: nothing to acknowledge");
 }
 
@@ -170,7 +209,7 @@ fn who_does_not_listen_gets_none_and_who_stops_keeps_its_term() {
     leases.listen(B, true);
     assert_eq!(ids(&mut leases, B).len(), 1, "it hears of it when it is back");
     leases.forget(B);
-    assert!(leases.take_ended() && leases.may_change(A, &[Touched::inode(FILE)]));
+    assert!(has_ended(&mut leases) && leases.may_change(A, &[Touched::inode(FILE)]));
 }
 
 #[test]
@@ -189,7 +228,7 @@ fn after_a_restart_everybody_may_hold_anything_for_a_term() {
     assert!(leases.may_change(C, &[Touched::inode(FILE)]));
     assert!(!leases.may_change(C, &[Touched::inode(DIRECTORY)]));
     leases.advance(500 + TERM);
-    assert!(leases.take_ended() && leases.may_change(C, &[Touched::inode(DIRECTORY)]));
+    assert!(has_ended(&mut leases) && leases.may_change(C, &[Touched::inode(DIRECTORY)]));
 }
 
 #[test]
@@ -359,7 +398,7 @@ fn with_many_sessions_a_restart_makes_no_more_recalls_than_there_is_memory_for()
     assert!(leases.may_change(A, &[Touched::name(DIRECTORY, &names[0]), Touched::inode(FILE)]));
     assert!(!leases.may_change(SessionId(1000), &[Touched::name(DIRECTORY, &names[999])]));
     leases.advance(TERM);
-    assert!(leases.take_ended() && leases.may_change(SessionId(1000), &[Touched::name(DIRECTORY, &names[999])]));
+    assert!(has_ended(&mut leases) && leases.may_change(SessionId(1000), &[Touched::name(DIRECTORY, &names[999])]));
 }
 
 #[test]
