@@ -4,6 +4,7 @@ use kv::KvError;
 use namespace::error::store_errno;
 use namespace::locks::Ticket;
 use namespace::transaction::{Haste, Outcome};
+use namespace::view::Awaited;
 use net::Responder;
 use types::error::Errno;
 use types::id::TransactionId;
@@ -44,7 +45,7 @@ pub(crate) enum Answer {
     Recalls(RecallsReply),
     Renewed(RenewReply),
     /// Not answered now: others have to give back leases first, or contents have to be moved.
-    Parked,
+    Parked(Awaited),
     /// Done, and goes out when the log is on disk, as soon as the disk can.
     Synced,
     /// Promises of a transaction's parts. `Some`: goes out when the log is on disk, and how soon that is to be. `None`:
@@ -105,7 +106,7 @@ impl Answer {
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Failed(status) => *status,
-            Self::Parked | Self::Blocked(_) => Status::Busy,
+            Self::Parked(_) | Self::Blocked(_) => Status::Busy,
             _ => Status::Ok,
         }
     }
@@ -144,7 +145,7 @@ impl Answer {
             Self::Climbed(reply) => responder.reply(&reply),
             Self::Transacted(reply, _) => responder.reply(&reply),
             // The turn keeps these back.
-            Self::Parked | Self::Blocked(_) => responder.fail(Status::Busy),
+            Self::Parked(_) | Self::Blocked(_) => responder.fail(Status::Busy),
             Self::LockHolder(reply) => responder.reply(&reply),
             Self::LockWaits(reply) => responder.reply(&reply),
             // The wait ends without an answer: ask again, elsewhere or later.

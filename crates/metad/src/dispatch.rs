@@ -7,6 +7,7 @@
 use kv::Kv;
 use namespace::error::Error;
 use namespace::shard::Shard;
+use namespace::view::Awaited;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, SessionId, ShardId};
 use wire::codec::{Reader, Wire};
@@ -40,9 +41,10 @@ pub(crate) fn execute<K: Kv>(
     op: Op,
     body: &[u8],
 ) -> Answer {
-    match dispatch(op, Call { shard, context, session, body }) {
+    match dispatch(op, Call { shard: &mut *shard, context, session, body }) {
         Ok(answer) => answer,
-        Err(Refusal::Namespace(Error::Recalling | Error::Growing)) => Answer::Parked,
+        Err(Refusal::Namespace(Error::Recalling)) => Answer::Parked(shard.awaited()),
+        Err(Refusal::Namespace(Error::Growing)) => Answer::Parked(Awaited::default()),
         Err(Refusal::Namespace(Error::Blocked(transaction))) => Answer::Blocked(transaction),
         Err(refusal) => Answer::Failed(status_of(&refusal, op)),
     }

@@ -1,14 +1,12 @@
-//! Requests that wait for a transaction to end, in the order of their arrival. Bounded.
+//! Requests that wait for something to end, as a transaction, in the order of their arrival. Bounded.
 
 use std::collections::BTreeMap;
-
-use types::id::TransactionId;
 
 /// More are answered with `Busy`.
 const PARKED_MAX: usize = 16 << 10;
 
-pub(crate) struct Parking<T> {
-    waiting: BTreeMap<TransactionId, Vec<T>>,
+pub(crate) struct Parking<K, T> {
+    waiting: BTreeMap<K, Vec<T>>,
     count: usize,
     bytes: usize,
 }
@@ -18,44 +16,44 @@ pub(crate) trait Weighed {
     fn bytes(&self) -> usize;
 }
 
-impl<T> Default for Parking<T> {
+impl<K, T> Default for Parking<K, T> {
     fn default() -> Self {
         Self { waiting: BTreeMap::new(), count: 0, bytes: 0 }
     }
 }
 
-impl<T: Weighed> Parking<T> {
+impl<K: Copy + Ord, T: Weighed> Parking<K, T> {
     /// Gives it back where there is no room.
-    pub(crate) fn park(&mut self, transaction: TransactionId, one: T) -> Result<(), T> {
+    pub(crate) fn park(&mut self, awaited: K, one: T) -> Result<(), T> {
         if self.count >= PARKED_MAX {
             return Err(one);
         }
-        self.park_anyway(transaction, one);
+        self.park_anyway(awaited, one);
         Ok(())
     }
 
-    /// One that does not stay.
-    pub(crate) fn park_anyway(&mut self, transaction: TransactionId, one: T) {
+    /// One that does not stay, or whose room is bounded elsewhere.
+    pub(crate) fn park_anyway(&mut self, awaited: K, one: T) {
         self.count += 1;
         self.bytes += one.bytes();
-        self.waiting.entry(transaction).or_default().push(one);
+        self.waiting.entry(awaited).or_default().push(one);
     }
 
     /// Those that waited for these.
-    pub(crate) fn leave(&mut self, ended: &[TransactionId]) -> Vec<T> {
+    pub(crate) fn leave(&mut self, ended: &[K]) -> Vec<T> {
         let mut left = Vec::new();
-        for transaction in ended {
-            left.extend(self.waiting.remove(transaction).unwrap_or_default());
+        for awaited in ended {
+            left.extend(self.waiting.remove(awaited).unwrap_or_default());
         }
         self.lose(left.iter());
         left
     }
 
     /// Takes those out that `is_gone`, each with what it waited for.
-    pub(crate) fn remove_if(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<(TransactionId, T)> {
+    pub(crate) fn remove_if(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<(K, T)> {
         let mut gone = Vec::new();
-        for (transaction, waiting) in &mut self.waiting {
-            gone.extend(waiting.extract_if(.., |one| is_gone(one)).map(|one| (*transaction, one)));
+        for (awaited, waiting) in &mut self.waiting {
+            gone.extend(waiting.extract_if(.., |one| is_gone(one)).map(|one| (*awaited, one)));
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
         self.lose(gone.iter().map(|(_, one)| one));
@@ -81,13 +79,15 @@ impl<T: Weighed> Parking<T> {
     }
 
     /// Takes all out, each with what it waited for.
-    pub(crate) fn clear(&mut self) -> Vec<(TransactionId, T)> {
+    pub(crate) fn clear(&mut self) -> Vec<(K, T)> {
         self.remove_if(|_| true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use types::id::TransactionId;
+
     use super::*;
 
     impl Weighed for usize {

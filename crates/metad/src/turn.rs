@@ -19,7 +19,7 @@ use ring::buf::Slice;
 use ring::sync::Notify;
 use telemetry::metrics::level;
 use types::error::Errno;
-use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId};
+use types::id::{Epoch, Generation, GroupId, InodeId, SessionId, ShardId, TransactionId};
 use wire::codec::decode_body;
 use wire::frame::{Header, Status};
 use wire::op::Op;
@@ -130,7 +130,7 @@ struct State {
     syncing: VecDeque<(u64, Answered)>,
     complained: Option<Instant>,
     /// Requests that wait for transactions.
-    parking: Parking<Queued>,
+    parking: Parking<TransactionId, Queued>,
     /// Messages for other shards, and those that wait for the disk.
     outgoing: Vec<Outgoing>,
     held: Held,
@@ -387,7 +387,7 @@ impl Core {
             state.stopping = true;
             state.waiting.dismiss();
         }
-        state.unpark();
+        state.unpark_all();
         let is_idle = state.queue.is_empty() && state.parking.len() == 0;
         if !is_idle {
             self.work.notify_one();
@@ -624,14 +624,6 @@ impl State {
                 tracing::warn!(op = Op::Recalls.name(), %error, "a message that cannot be understood");
                 Answer::errno(Errno::EPROTO)
             }
-        }
-    }
-
-    /// What waited for leases or for contents to be moved may try again where some have been.
-    fn unpark_if_due(&mut self) {
-        // Both are asked, or one would be told of late.
-        if self.shard.take_ended_recalls() | self.shard.take_ended_growth() {
-            self.unpark();
         }
     }
 

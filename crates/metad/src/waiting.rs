@@ -6,7 +6,7 @@ use std::mem;
 use kv::Kv;
 use namespace::locks::Ticket;
 use namespace::shard::Shard;
-use namespace::view::Recall;
+use namespace::view::{Awaited, Recall};
 use net::ConnectionId;
 use rustc_hash::FxHashMap;
 use types::id::{InodeId, SessionId};
@@ -15,15 +15,14 @@ use wire::v1::session;
 
 use crate::answer::Answer;
 use crate::locking;
+use crate::parking::Parking;
 use crate::turn::{Answered, Queued};
 
 /// What waits beside the queue.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// Changes, in the order in which they came.
-    parked: Vec<Queued>,
-    /// Of their bodies.
-    bytes: usize,
+    /// Changes.
+    parked: Parking<Awaited, Queued>,
     /// Of each session that hears recalls: over which connection, and its request where it is here.
     listeners: FxHashMap<SessionId, Listener>,
     /// Requests that are answered when their lock is there. The shard says which, and bounds their number.
@@ -41,25 +40,26 @@ impl Waiting {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.parked.bytes()
     }
 
-    pub(crate) fn park(&mut self, queued: Queued) {
-        self.bytes += queued.len();
-        self.parked.push(queued);
+    pub(crate) fn park(&mut self, awaited: Awaited, queued: Queued) {
+        self.parked.park_anyway(awaited, queued);
     }
 
-    /// Puts the parked ones in front of `queue`.
-    pub(crate) fn release(&mut self, queue: &mut Vec<Queued>) {
-        self.bytes = 0;
-        queue.splice(0..0, mem::take(&mut self.parked));
+    /// Puts those in front of `queue` that waited for these.
+    pub(crate) fn release(&mut self, ended: &[Awaited], queue: &mut Vec<Queued>) {
+        queue.splice(0..0, self.parked.leave(ended));
+    }
+
+    /// Puts all parked ones in front of `queue`.
+    pub(crate) fn release_all(&mut self, queue: &mut Vec<Queued>) {
+        queue.splice(0..0, self.parked.clear().into_iter().map(|(_, queued)| queued));
     }
 
     /// Drops the parked ones whose caller is gone, or its next connection would wait for them; answers their bytes.
     pub(crate) fn drop_abandoned(&mut self) -> usize {
-        let dropped = self.parked.extract_if(.., |queued| queued.is_abandoned()).map(|queued| queued.len()).sum();
-        self.bytes -= dropped;
-        dropped
+        self.parked.remove_if(Queued::is_abandoned).iter().map(|(_, queued)| queued.len()).sum()
     }
 
     /// The session's request for recalls, to be answered when there are any. Answers at once what it asked before.

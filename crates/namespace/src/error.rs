@@ -12,7 +12,7 @@ pub enum Error {
     #[error("{0}")]
     Refused(Errno),
     /// Others hold leases on what it would change. They are being recalled: ask again when `Shard::take_ended_recalls`
-    /// says so.
+    /// has what `Shard::awaited` is now.
     #[error("waits for leases to be given back")]
     Recalling,
     /// A record in the store is not what it must be. Worth a line in the log: an administrator has to look at it.

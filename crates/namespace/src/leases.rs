@@ -101,6 +101,10 @@ impl Recall {
     }
 }
 
+/// What a change waits for that was refused; by default what is no lease: contents to be moved, or names that are told no more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Awaited(Option<Subject>);
+
 /// What earlier incarnations have left.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
@@ -134,8 +138,10 @@ pub(crate) struct Leases {
     presumed: Option<Presumed>,
     /// Directories on whose names no leases are given.
     silent: BTreeMap<InodeId, Silence>,
-    /// Something that a change may wait for has ended.
-    ended: bool,
+    /// Of the last change that was refused.
+    awaited: Awaited,
+    /// What changes may wait for, and that has ended.
+    ended: Vec<Awaited>,
 }
 
 #[derive(Debug)]
@@ -213,7 +219,8 @@ impl Leases {
             alerts: BTreeSet::new(),
             presumed: known.then(|| Presumed { until_ms, sessions: before.sessions, given_back: BTreeSet::new() }),
             silent: BTreeMap::new(),
-            ended: false,
+            awaited: Awaited::default(),
+            ended: Vec::new(),
         }
     }
 
@@ -227,7 +234,9 @@ impl Leases {
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
         self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
         for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
-            self.ended |= !std::mem::replace(&mut silence.is_over, true);
+            if !std::mem::replace(&mut silence.is_over, true) {
+                self.ended.push(Awaited::default());
+            }
         }
         if self.recalled.values().any(|pending| now_ms >= pending.until_ms) {
             let overdue: Vec<_> =
@@ -316,6 +325,7 @@ impl Leases {
         }
         let free_ms = self.latest_ms();
         let silence = self.silent.entry(directory).or_insert(Silence { free_ms, is_over: false });
+        self.awaited = Awaited::default();
         self.now_ms >= silence.free_ms
     }
 
@@ -330,7 +340,7 @@ impl Leases {
     }
 
     /// Whether `session` may change all of `touched` now. False: others hold leases on some of it, which are now being
-    /// recalled; try again when [`Leases::take_ended`] says that one has ended.
+    /// recalled; try again when [`Leases::take_ended`] says that [`Leases::awaited`] has ended.
     pub(crate) fn may_change<'a>(
         &mut self,
         session: SessionId,
@@ -341,16 +351,18 @@ impl Leases {
         }
         let mut may = true;
         for one in touched {
-            may &= self.take_back(session, one);
+            if !self.take_back(session, one) {
+                self.awaited = Awaited(Some(one.subject()));
+                may = false;
+            }
         }
         may
     }
 
     fn take_back(&mut self, session: SessionId, touched: &Touched<'_>) -> bool {
         let subject = touched.subject();
-        // They may be all sessions that there are: not to be gone through at each attempt.
-        if self.presumed.is_some() && self.recalled.get(&subject).is_some_and(|pending| pending.keeps_waiting(session))
-        {
+        // They may be all sessions that there are, and as many may want to change it: not to be gone through at each attempt.
+        if self.recalled.get(&subject).is_some_and(|pending| pending.keeps_waiting(session)) {
             return false;
         }
         let mut holders = self.table.holders(subject, session, self.now_ms);
@@ -435,9 +447,13 @@ impl Leases {
         if let Some(presumed) = &mut self.presumed {
             presumed.given_back.remove(&(to, session));
         }
-        // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
         let Some(pending) = self.recalled.get_mut(&to) else { return };
-        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else { return };
+        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else {
+            // It has not been asked: whoever tries next finds it.
+            pending.asked = Asked::Nobody;
+            return;
+        };
+        // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
         if let Some(recall) = out.remove(id) {
             *id = self.next_id;
             self.next_id += 1;
@@ -476,16 +492,25 @@ impl Leases {
         self.alerts.pop_first()
     }
 
-    /// Whether a recall has ended since the last call: what waited may try again.
-    pub(crate) fn take_ended(&mut self) -> bool {
+    /// What the change waits for that was just refused.
+    pub(crate) fn awaited(&self) -> Awaited {
+        self.awaited
+    }
+
+    /// What has ended since the last call: what waited for it may try again.
+    pub(crate) fn take_ended(&mut self) -> Vec<Awaited> {
         std::mem::take(&mut self.ended)
     }
 
     fn gave_back(&mut self, subject: Subject, session: SessionId) {
         let Some(pending) = self.recalled.get_mut(&subject) else { return };
         pending.holders.remove(&session);
-        if pending.holders.is_empty() && !pending.waits_for_term {
-            self.end_recall(subject);
+        match (pending.holders.len(), pending.asked) {
+            _ if pending.waits_for_term => {}
+            (0, _) => self.end_recall(subject),
+            // It may want to change it itself, and then has nothing to wait for any more.
+            (1, Asked::All) => self.ended.push(Awaited(Some(subject))),
+            _ => {}
         }
     }
 
@@ -502,7 +527,7 @@ impl Leases {
             }
         }
         self.table.cool(subject, self.now_ms.saturating_add(COOLING_MS));
-        self.ended = true;
+        self.ended.push(Awaited(Some(subject)));
     }
 }
 

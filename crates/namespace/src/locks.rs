@@ -5,7 +5,8 @@
 //! later comes out of [`Locks::take_answers`] under the ticket that it was asked with. [`Locks::tick`] a few times a
 //! second.
 //!
-//! - `file`: the holders of one file, and what stands in whose way; `queue`: who waits for it, and whose turn it is.
+//! - `file`: the holders of one file, and what stands in whose way (`index`: where they are many); `queue`: who waits for
+//!   it, and whose turn it is.
 //! - `forfeits`: what sessions held that have ended, and may come back.
 //! - `ends`: what is special about the ends of files: their holders are asked for them, and lose them.
 //! - `deadlock`: cycles of waiting owners. The locks of other shards are not seen: whose waits lead through several shards
@@ -19,6 +20,7 @@ mod deadlock;
 mod ends;
 mod file;
 mod forfeits;
+mod index;
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -343,7 +345,7 @@ impl Locks {
     /// All owners' locks go before anybody goes on: one that is about to go must make no circle of waits.
     fn release_keys(&mut self, session: SessionId, keys: &BTreeSet<FileKey>) {
         for &key in keys {
-            let owners = self.files.get(&key).map_or_else(Vec::new, |file| file.owners(session));
+            let owners = self.files.get(&key).map_or_else(Vec::new, |file| file.owners(session).collect());
             for owner in owners {
                 self.clear(key, owner, LockRange::ALL);
             }
@@ -464,7 +466,7 @@ impl Locks {
         if *pieces == 0 {
             self.pieces.remove(&owner);
         }
-        let file_is_held = self.files.get(&key).is_some_and(|file| !file.owners(owner.session).is_empty());
+        let file_is_held = self.files.get(&key).is_some_and(|file| file.owners(owner.session).next().is_some());
         if file_is_held {
             of.files.insert(key);
         } else {

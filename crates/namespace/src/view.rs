@@ -12,7 +12,7 @@ use types::time::Timestamp;
 use types::walk::WalkEnd;
 
 use crate::error::{Damage, Error};
-pub use crate::leases::Recall;
+pub use crate::leases::{Awaited, Recall};
 use crate::locks::HeldLock;
 pub use crate::ops::scan::Damaged;
 

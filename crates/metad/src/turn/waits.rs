@@ -1,5 +1,6 @@
 //! Requests that wait for leases and transactions, as a turn keeps them.
 
+use namespace::view::Awaited;
 use net::ConnectionId;
 use types::id::{SessionId, TransactionId};
 use wire::frame::Status;
@@ -20,9 +21,22 @@ impl State {
         }
     }
 
-    pub(super) fn unpark(&mut self) {
+    /// The shard stops: all that waits for leases or for contents to be moved is answered.
+    pub(super) fn unpark_all(&mut self) {
         self.queue_bytes -= self.waiting.drop_abandoned();
-        self.waiting.release(&mut self.queue);
+        self.waiting.release_all(&mut self.queue);
+    }
+
+    /// What waited for leases or for contents to be moved may try again where those have been.
+    pub(super) fn unpark_if_due(&mut self) {
+        let mut ended = self.shard.take_ended_recalls();
+        if self.shard.take_ended_growth() {
+            ended.push(Awaited::default());
+        }
+        if !ended.is_empty() {
+            self.queue_bytes -= self.waiting.drop_abandoned();
+            self.waiting.release(&ended, &mut self.queue);
+        }
     }
 
     /// Keeps a request that has no answer yet; gives back one that has, or for which there is no room.
@@ -31,8 +45,8 @@ impl State {
         let bytes = self.waiting.bytes() + self.parking.bytes() + queued.len();
         let has_room = bytes <= QUEUE_BYTES_MAX / 2;
         match answer {
-            Answer::Parked if has_room && self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
-                self.waiting.park(queued);
+            Answer::Parked(awaited) if has_room && self.waiting.len() < QUEUE_REQUESTS_MAX / 2 => {
+                self.waiting.park(*awaited, queued);
                 None
             }
             Answer::Blocked(transaction) => {

@@ -87,12 +87,13 @@ impl Locks {
 
     /// Whether the end of the file is the session's: it was not taken away.
     pub fn holds_end(&self, session: SessionId, inode: InodeId) -> bool {
-        self.files.get(&(inode, LockKind::End)).is_some_and(|file| !file.owners(session).is_empty())
+        self.files.get(&(inode, LockKind::End)).is_some_and(|file| file.owners(session).next().is_some())
     }
 
     /// Of one file, what the session holds of its end.
     pub fn release_end(&mut self, session: SessionId, inode: InodeId) {
-        let owners = self.files.get(&(inode, LockKind::End)).map_or_else(Vec::new, |file| file.owners(session));
+        let file = self.files.get(&(inode, LockKind::End));
+        let owners: Vec<LockOwner> = file.into_iter().flat_map(|file| file.owners(session)).collect();
         for owner in owners {
             self.unlock(inode, owner, LockRange::ALL);
         }

@@ -8,12 +8,16 @@ use rustc_hash::FxHashMap;
 use types::id::{InodeId, SessionId};
 use types::time::Timestamp;
 
+use crate::shard::holds::holders::{Holder, Holders};
+
+mod holders;
+
 /// All holds of a shard. Changes of a turn can be taken back until its commit.
 pub(crate) struct Holds {
     held: FxHashMap<InodeId, Held>,
     by_session: BTreeMap<SessionId, BTreeSet<InodeId>>,
     /// What was before each change of this turn.
-    undo: Vec<(InodeId, Option<Held>)>,
+    undo: Vec<(InodeId, Before)>,
     /// The latest epoch of intents given out; never goes back.
     epoch: u64,
     /// What inodes have that nobody holds, and that are not among `left`: the greatest of any that were forgotten.
@@ -51,9 +55,15 @@ struct Left {
 const LEFT_MAX: usize = 1 << 16;
 
 /// One inode that somebody holds.
-#[derive(Clone)]
+#[cfg_attr(test, derive(Clone, PartialEq, Debug))]
 struct Held {
-    holders: Vec<Holder>,
+    holders: Holders,
+    state: State,
+}
+
+/// What is so whoever holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
     epochs: Epochs,
     /// This session's knowledge of the size is exact: it holds the intent alone since the inode was settled.
     exclusive: Option<SessionId>,
@@ -66,15 +76,14 @@ struct Held {
     written_after: Timestamp,
 }
 
-#[derive(Clone, Copy)]
-struct Holder {
-    session: SessionId,
-    open: bool,
-    intent: bool,
-    /// It is truncating the objects, under its intent.
-    cuts: bool,
-    /// Somebody else has set the modification time under its intent, perhaps to the one that it knows.
-    overruled: bool,
+/// What was before a change: no more than it concerns, since thousands may hold one inode, and each of them change that in one
+/// turn.
+enum Before {
+    State(State),
+    /// What this session held; and nobody held the inode where there was no state.
+    Holder(SessionId, Option<Holder>, Option<State>),
+    /// It is gone.
+    Held(Held),
 }
 
 /// See `InodeReply` of the protocol for the meaning of each field.
@@ -105,7 +114,7 @@ impl Holds {
     }
 
     pub(crate) fn open(&mut self, session: SessionId, inode: InodeId) {
-        self.change(session, inode, |holder| holder.open = true);
+        self.change(session, inode, |holder, _| holder.open = true);
     }
 
     /// Ends the open, and the intent with it.
@@ -115,28 +124,24 @@ impl Holds {
             self.end_draft(inode);
         }
         if self.holder(session, inode).is_some() {
-            self.change(session, inode, |holder| holder.open = false);
+            self.change(session, inode, |holder, _| holder.open = false);
         }
     }
 
     /// The session alone has it open, and may keep back from now on what is done to it.
     pub(crate) fn draft(&mut self, session: SessionId, inode: InodeId) {
-        self.save(inode);
-        if let Some(held) = self.held.get_mut(&inode) {
-            held.draft = Some(session);
-        }
+        self.change_state(inode, |state| state.draft = Some(session));
     }
 
     pub(crate) fn end_draft(&mut self, inode: InodeId) {
         if self.drafter(inode).is_some() {
-            self.save(inode);
-            self.held.entry(inode).and_modify(|held| held.draft = None);
+            self.change_state(inode, |state| state.draft = None);
         }
     }
 
     /// Whose draft it is.
     pub(crate) fn drafter(&self, inode: InodeId) -> Option<SessionId> {
-        self.held.get(&inode)?.draft
+        self.held.get(&inode)?.state.draft
     }
 
     /// `settled`: the inode is exact at this moment; `ctime`: its change time, and no later than now.
@@ -149,28 +154,28 @@ impl Holds {
         self.epoch += 1;
         let epoch = self.epoch;
         let written_after = self.left.get(&inode).map_or(ctime, |left| left.written_after);
-        let held = self.change(session, inode, |holder| holder.intent = true);
-        if let Some(held) = held {
-            held.epochs.intents = epoch;
-            held.exclusive = alone.then_some(session);
+        self.change(session, inode, |holder, state| {
+            holder.intent = true;
+            state.epochs.intents = epoch;
+            state.exclusive = alone.then_some(session);
             if is_first {
-                held.written_after = written_after;
+                state.written_after = written_after;
             }
-        }
+        });
         self.left.remove(&inode);
     }
 
     /// The modification time was set, by this session: it goes over writes before.
     pub(crate) fn mtime_set(&mut self, session: SessionId, inode: InodeId, at: Timestamp) {
         self.left.entry(inode).and_modify(|left| left.written_after = left.written_after.max(at));
-        if self.held.contains_key(&inode) {
-            self.save(inode);
-            self.held.entry(inode).and_modify(|held| {
-                held.written_after = held.written_after.max(at);
-                // Who sets it knows of all that it writes later that it is later.
-                let writers = held.holders.iter_mut().filter(|holder| holder.intent);
-                writers.for_each(|holder| holder.overruled = holder.session != session);
-            });
+        self.change_state(inode, |state| state.written_after = state.written_after.max(at));
+        // Who sets it knows of all that it writes later that it is later.
+        let is_overruled = |holder: &Holder| holder.session != session;
+        let holders = self.held.get(&inode).into_iter().flat_map(|held| held.holders.iter());
+        let changed = holders.filter(|holder| holder.intent && holder.overruled != is_overruled(holder));
+        let changed: Vec<SessionId> = changed.map(|holder| holder.session).collect();
+        for writer in changed {
+            self.change(writer, inode, |holder, _| holder.overruled = is_overruled(holder));
         }
     }
 
@@ -183,8 +188,7 @@ impl Holds {
     pub(crate) fn intends_alone(&mut self, session: SessionId, inode: InodeId) -> bool {
         let alone = self.intends(session, inode) && !self.others_intend(session, inode);
         if alone {
-            self.save(inode);
-            self.held.entry(inode).and_modify(|held| held.exclusive = Some(session));
+            self.change_state(inode, |state| state.exclusive = Some(session));
         }
         alone
     }
@@ -201,18 +205,14 @@ impl Holds {
             if self.left.len() >= LEFT_MAX {
                 self.left.clear();
             }
-            let epochs = Epochs { intents, ..held.epochs };
-            self.left.insert(inode, Left { written_after: held.written_after, epochs });
+            let epochs = Epochs { intents, ..held.state.epochs };
+            self.left.insert(inode, Left { written_after: held.state.written_after, epochs });
         }
-        if let Some(held) = self.held.get_mut(&inode) {
-            // Before `change`, which forgets an inode that nobody holds any more, but not its epochs.
-            self.undo.push((inode, Some(held.clone())));
-            held.epochs.intents = intents;
-            if held.exclusive == Some(session) {
-                held.exclusive = None;
-            }
-        }
-        self.change(session, inode, |holder| (holder.intent, holder.cuts, holder.overruled) = (false, false, false));
+        self.change(session, inode, |holder, state| {
+            (holder.intent, holder.cuts, holder.overruled) = (false, false, false);
+            state.epochs.intents = intents;
+            state.exclusive = state.exclusive.filter(|exclusive| *exclusive != session);
+        });
     }
 
     /// The session intends to write something.
@@ -227,17 +227,20 @@ impl Holds {
         }
         self.epoch += 1;
         let epoch = self.epoch;
-        let held = self.change(session, inode, |holder| holder.cuts = cuts);
-        if let Some(held) = held.filter(|_| cuts) {
-            held.epochs = Epochs { intents: epoch, cuts: epoch };
-        }
+        self.change(session, inode, |holder, state| {
+            holder.cuts = cuts;
+            if cuts {
+                state.epochs = Epochs { intents: epoch, cuts: epoch };
+            }
+        });
     }
 
     /// The session has gone silent: nobody waits for what it may yet truncate. No part of a turn.
     pub(crate) fn end_cuts(&mut self, session: SessionId) {
         for inode in self.of(session) {
             let Some(held) = self.held.get_mut(&inode) else { continue };
-            held.holders.iter_mut().filter(|holder| holder.session == session).for_each(|holder| holder.cuts = false);
+            let holder = held.holders.get(session).map(|holder| Holder { cuts: false, ..*holder });
+            held.holders.set(session, holder);
         }
     }
 
@@ -248,51 +251,40 @@ impl Holds {
         let Some(held) = self.held.get(&inode) else {
             return Told { intents, cuts, written_after: left, ..Told::default() };
         };
-        let exclusive = held.exclusive == Some(session);
+        let state = &held.state;
+        let exclusive = state.exclusive == Some(session);
         Told {
             exclusive,
             alone: exclusive && held.holders.iter().all(|holder| holder.session == session),
-            draft: held.draft == Some(session),
+            draft: state.draft == Some(session),
             intents,
-            cutting: held.holders.iter().any(|holder| holder.cuts),
+            cutting: held.holders.any_cuts(),
             cuts,
-            written_after: if held.holders.iter().any(|holder| holder.intent) {
-                Some(held.written_after)
-            } else {
-                left
-            },
-            overruled: self.holder(session, inode).is_some_and(|holder| holder.overruled),
+            written_after: if held.holders.any_intends() { Some(state.written_after) } else { left },
+            overruled: held.holders.get(session).is_some_and(|holder| holder.overruled),
         }
     }
 
     /// The inode lost its last name while somebody had it open.
     pub(crate) fn orphan(&mut self, inode: InodeId) {
-        self.save(inode);
-        if let Some(held) = self.held.get_mut(&inode) {
-            held.orphan = true;
-        }
+        self.change_state(inode, |state| state.orphan = true);
     }
 
     /// It got a name.
     pub(crate) fn adopt(&mut self, inode: InodeId) {
-        self.save(inode);
-        if let Some(held) = self.held.get_mut(&inode) {
-            held.orphan = false;
-        }
+        self.change_state(inode, |state| state.orphan = false);
     }
 
     /// The inode is gone.
     pub(crate) fn forget(&mut self, inode: InodeId) {
         self.left.remove(&inode);
-        if !self.held.contains_key(&inode) {
-            return;
+        if let Some(held) = self.remove(inode) {
+            self.undo.push((inode, Before::Held(held)));
         }
-        self.save(inode);
-        self.remove(inode);
     }
 
     pub(crate) fn is_orphan(&self, inode: InodeId) -> bool {
-        self.held.get(&inode).is_some_and(|held| held.orphan)
+        self.held.get(&inode).is_some_and(|held| held.state.orphan)
     }
 
     pub(crate) fn is_open(&self, inode: InodeId) -> bool {
@@ -304,8 +296,8 @@ impl Holds {
     }
 
     pub(crate) fn openers(&self, inode: InodeId) -> Vec<SessionId> {
-        let holders = self.held.get(&inode).map_or(&[][..], |held| &held.holders);
-        holders.iter().filter(|holder| holder.open).map(|holder| holder.session).collect()
+        let holders = self.held.get(&inode).into_iter().flat_map(|held| held.holders.iter());
+        holders.filter(|holder| holder.open).map(|holder| holder.session).collect()
     }
 
     pub(crate) fn intends(&self, session: SessionId, inode: InodeId) -> bool {
@@ -313,17 +305,16 @@ impl Holds {
     }
 
     pub(crate) fn others_intend(&self, session: SessionId, inode: InodeId) -> bool {
-        let other = |holder: &Holder| holder.session != session && holder.intent;
-        self.held.get(&inode).is_some_and(|held| held.holders.iter().any(other))
+        self.held.get(&inode).is_some_and(|held| held.holders.others_intend(session))
     }
 
     pub(crate) fn is_exclusive(&self, session: SessionId, inode: InodeId) -> bool {
-        self.held.get(&inode).is_some_and(|held| held.exclusive == Some(session))
+        self.held.get(&inode).is_some_and(|held| held.state.exclusive == Some(session))
     }
 
     /// Another session alone writes it.
     pub(crate) fn is_others_alone(&self, session: SessionId, inode: InodeId) -> bool {
-        self.held.get(&inode).and_then(|held| held.exclusive).is_some_and(|writer| writer != session)
+        self.held.get(&inode).and_then(|held| held.state.exclusive).is_some_and(|writer| writer != session)
     }
 
     /// The epoch of the inode's intents.
@@ -333,7 +324,7 @@ impl Holds {
 
     fn epochs(&self, inode: InodeId) -> Epochs {
         match (self.held.get(&inode), self.left.get(&inode)) {
-            (Some(held), _) => held.epochs,
+            (Some(held), _) => held.state.epochs,
             (None, Some(left)) => left.epochs,
             (None, None) => self.forgotten,
         }
@@ -370,61 +361,85 @@ impl Holds {
     /// Takes the turn's changes back. Epochs stay raised: nobody was told of them.
     pub(crate) fn rolled_back(&mut self) {
         while let Some((inode, before)) = self.undo.pop() {
-            self.remove(inode);
-            if let Some(before) = before {
-                for holder in &before.holders {
-                    self.by_session.entry(holder.session).or_default().insert(inode);
+            if let Some(held) = self.held.get(&inode) {
+                self.forgotten = self.forgotten.or_later(held.state.epochs);
+            }
+            match before {
+                Before::State(state) => drop(self.held.entry(inode).and_modify(|held| held.state = state)),
+                Before::Holder(session, holder, state) => self.put_back(inode, session, holder, state),
+                Before::Held(held) => {
+                    for holder in held.holders.iter() {
+                        self.by_session.entry(holder.session).or_default().insert(inode);
+                    }
+                    self.held.insert(inode, held);
                 }
-                self.held.insert(inode, before);
             }
         }
     }
 
+    fn put_back(&mut self, inode: InodeId, session: SessionId, holder: Option<Holder>, state: Option<State>) {
+        let Some(state) = state else {
+            self.remove(inode);
+            return;
+        };
+        let held = self.held.entry(inode).or_insert_with(|| Held { holders: Holders::default(), state });
+        held.state = state;
+        held.holders.set(session, holder);
+        if holder.is_some() {
+            self.by_session.entry(session).or_default().insert(inode);
+        } else {
+            self.drop_from_session(session, inode);
+        }
+    }
+
     fn holder(&self, session: SessionId, inode: InodeId) -> Option<&Holder> {
-        self.held.get(&inode)?.holders.iter().find(|holder| holder.session == session)
+        self.held.get(&inode)?.holders.get(session)
     }
 
-    fn save(&mut self, inode: InodeId) {
-        self.undo.push((inode, self.held.get(&inode).cloned()));
+    /// Does nothing where nobody holds it.
+    fn change_state(&mut self, inode: InodeId, change: impl FnOnce(&mut State)) {
+        if let Some(held) = self.held.get_mut(&inode) {
+            self.undo.push((inode, Before::State(held.state)));
+            change(&mut held.state);
+        }
     }
 
-    /// Changes one holder, who appears and disappears as needed.
-    fn change(&mut self, session: SessionId, inode: InodeId, change: impl FnOnce(&mut Holder)) -> Option<&mut Held> {
-        self.save(inode);
-        let epochs = self.epochs(inode);
-        let held = self.held.entry(inode).or_insert_with(|| Held {
-            holders: Vec::new(),
-            epochs,
+    /// Changes one holder, who appears and disappears as needed, and what else is so then.
+    fn change(&mut self, session: SessionId, inode: InodeId, change: impl FnOnce(&mut Holder, &mut State)) {
+        let state_before = self.held.get(&inode).map(|held| held.state);
+        let state = state_before.unwrap_or_else(|| State {
+            epochs: self.epochs(inode),
             exclusive: None,
             orphan: false,
             draft: None,
             written_after: Timestamp(0),
         });
-        let at = held.holders.iter().position(|holder| holder.session == session).unwrap_or_else(|| {
-            held.holders.push(Holder { session, open: false, intent: false, cuts: false, overruled: false });
-            self.by_session.entry(session).or_default().insert(inode);
-            held.holders.len() - 1
-        });
-        let holder = &mut held.holders[at];
-        change(holder);
-        if !holder.open && !holder.intent {
-            held.holders.remove(at);
-            let empty = held.holders.is_empty();
-            self.drop_from_session(session, inode);
-            if empty {
-                self.remove(inode);
-            }
+        let held = self.held.entry(inode).or_insert_with(|| Held { holders: Holders::default(), state });
+        let before = held.holders.get(session).copied();
+        self.undo.push((inode, Before::Holder(session, before, state_before)));
+        let mut holder = before.unwrap_or(Holder::new(session));
+        change(&mut holder, &mut held.state);
+        let stays = holder.open || holder.intent;
+        held.holders.set(session, stays.then_some(holder));
+        let is_empty = held.holders.is_empty();
+        match (before.is_some(), stays) {
+            (false, true) => drop(self.by_session.entry(session).or_default().insert(inode)),
+            (true, false) => self.drop_from_session(session, inode),
+            (true, true) | (false, false) => {}
         }
-        self.held.get_mut(&inode)
+        if is_empty {
+            self.remove(inode);
+        }
     }
 
     /// Nobody holds it any more.
-    fn remove(&mut self, inode: InodeId) {
-        let Some(held) = self.held.remove(&inode) else { return };
-        self.forgotten = self.forgotten.or_later(held.epochs);
-        for holder in held.holders {
+    fn remove(&mut self, inode: InodeId) -> Option<Held> {
+        let held = self.held.remove(&inode)?;
+        self.forgotten = self.forgotten.or_later(held.state.epochs);
+        for holder in held.holders.iter() {
             self.drop_from_session(holder.session, inode);
         }
+        Some(held)
     }
 
     fn drop_from_session(&mut self, session: SessionId, inode: InodeId) {
@@ -590,5 +605,79 @@ mod tests {
         assert!(holds.is_clean());
         assert_eq!((holds.of(A), holds.of(B)), (vec![FILE], vec![]));
         assert!(holds.has_open(A, FILE) && holds.is_exclusive(A, FILE) && !holds.is_orphan(FILE));
+    }
+
+    /// Does one of the things that change holds in a turn.
+    fn change(holds: &mut Holds, (what, inode, session): (u8, InodeId, SessionId), time: i64) {
+        match what {
+            0 => holds.open(session, inode),
+            1 => holds.intend(session, inode, true, Timestamp(time)),
+            2 => holds.end_intent(session, inode),
+            3 | 4 => holds.close(session, inode),
+            5 | 6 => holds.cut(session, inode, what == 5),
+            7 | 8 => holds.mtime_set(session, inode, Timestamp(time)),
+            9 => holds.draft(session, inode),
+            10 => holds.end_draft(inode),
+            11 => drop(holds.intends_alone(session, inode)),
+            12 => holds.orphan(inode),
+            13 => holds.adopt(inode),
+            _ => holds.forget(inode),
+        }
+    }
+
+    fn check(holds: &Holds) {
+        let mut by_session: BTreeMap<SessionId, BTreeSet<InodeId>> = BTreeMap::new();
+        for (&inode, held) in &holds.held {
+            let holders: Vec<&Holder> = held.holders.iter().collect();
+            assert!(!holders.is_empty() && holders.windows(2).all(|pair| pair[0].session < pair[1].session));
+            assert!(holders.iter().all(|holder| holder.open || holder.intent));
+            for session in (1..=4).map(SessionId) {
+                let others = holders.iter().any(|holder| holder.intent && holder.session != session);
+                assert_eq!(holds.others_intend(session, inode), others);
+            }
+            assert_eq!(held.holders.any_intends(), holders.iter().any(|holder| holder.intent));
+            assert_eq!(held.holders.any_cuts(), holders.iter().any(|holder| holder.cuts));
+            for holder in holders {
+                by_session.entry(holder.session).or_default().insert(inode);
+            }
+        }
+        assert_eq!(holds.by_session, by_session);
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_that_is_taken_back_leaves_no_trace(
+            turns in prop::collection::vec((prop::collection::vec((0u8..15, 0..2u64, 0..4u64), 0..12), any::<bool>()), 0..12),
+        ) {
+            let (mut holds, mut time) = (Holds::new(100), 0);
+            for (steps, commits) in turns {
+                let before = (holds.held.clone(), holds.by_session.clone());
+                for (what, inode, session) in steps {
+                    time += 1;
+                    change(&mut holds, (what, InodeId(20 + inode), SessionId(1 + session)), time);
+                    check(&holds);
+                }
+                if commits {
+                    holds.committed();
+                } else {
+                    holds.rolled_back();
+                    prop_assert_eq!((&holds.held, &holds.by_session), (&before.0, &before.1));
+                }
+                check(&holds);
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_of_a_thousand_holders_of_a_file_does_is_remembered_without_the_others() {
+        let mut holds = Holds::new(100);
+        let all = (1..=1000).map(SessionId);
+        all.clone().for_each(|session| holds.open(session, FILE));
+        all.clone().for_each(|session| holds.intend(session, FILE, true, Timestamp(0)));
+        holds.mtime_set(A, FILE, Timestamp(1));
+        all.for_each(|session| holds.close(session, FILE));
+        let is_of_one = |before: &Before| !matches!(before, Before::Held(_));
+        assert!(holds.undo.iter().all(|(_, before)| is_of_one(before)));
+        assert!(holds.undo.len() * size_of::<(InodeId, Before)>() < 1000 * 1000, "{}", holds.undo.len());
     }
 }

@@ -5,7 +5,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::{Error, Result};
-use crate::leases::{Recall, Subject, Touched};
+use crate::leases::{Awaited, Recall, Subject, Touched};
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::shard::Shard;
 use crate::view::{Create, Rename};
@@ -192,8 +192,13 @@ impl<K: Kv> Shard<K> {
         self.leases.next_alert()
     }
 
-    /// Whether a recall has ended since the last call: what was refused with `Recalling` may be tried again.
-    pub fn take_ended_recalls(&mut self) -> bool {
+    /// What the request waits for that was just refused with `Recalling`.
+    pub fn awaited(&self) -> Awaited {
+        self.leases.awaited()
+    }
+
+    /// What has ended since the last call: what was refused with `Recalling` and awaits it may be tried again.
+    pub fn take_ended_recalls(&mut self) -> Vec<Awaited> {
         self.leases.take_ended()
     }
 }

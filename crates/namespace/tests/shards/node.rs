@@ -10,8 +10,8 @@ use namespace::shard::{Config, Limits, Shard};
 use namespace::transaction::part::Part;
 use namespace::transaction::{Finished, Message, Outgoing, Reply};
 use namespace::view::{
-    Changed, Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename, SpaceClass,
-    Telling, Walked,
+    Awaited, Changed, Create, DirEntry, Exactly, GroupSpace, InodeView, Looked, PolicyChange, PoolSpace, Rename,
+    SpaceClass, Telling, Walked,
 };
 use types::attr::{FileType, SetAttr};
 use types::cred::Credentials;
@@ -237,7 +237,7 @@ pub(crate) struct Node {
     pub(crate) replies: Vec<(usize, Message, Reply)>,
     pub(crate) parked: BTreeMap<TransactionId, Vec<Body>>,
     /// Wait for leases.
-    pub(crate) recalling: Vec<Body>,
+    pub(crate) recalling: BTreeMap<Awaited, Vec<Body>>,
     pub(crate) commits: u64,
     pub(crate) synced: u64,
     /// Wait for the disk.
@@ -296,7 +296,7 @@ impl Node {
             queue: Vec::new(),
             replies: Vec::new(),
             parked: BTreeMap::new(),
-            recalling: Vec::new(),
+            recalling: BTreeMap::new(),
             commits: 1,
             synced: 1,
             held: VecDeque::new(),
@@ -327,8 +327,8 @@ impl Node {
 
     /// What waited for leases that are given back now.
     pub(crate) fn go_on(&mut self) {
-        if self.shard.take_ended_recalls() {
-            self.queue.append(&mut self.recalling);
+        for ended in self.shard.take_ended_recalls() {
+            self.queue.extend(self.recalling.remove(&ended).unwrap_or_default());
         }
     }
 

@@ -419,7 +419,8 @@ impl Sim {
     }
 
     fn give_up_waiting(&mut self, index: usize) {
-        let callers: Vec<(usize, Message)> = self.nodes[index].recalling.iter().filter_map(Body::caller).collect();
+        let callers: Vec<(usize, Message)> =
+            self.nodes[index].recalling.values().flatten().filter_map(Body::caller).collect();
         for (from, message) in callers {
             self.nodes[from].replies.push((index, message, Reply::Failed));
         }
@@ -454,7 +455,7 @@ impl Sim {
                     node.shard.await_end(transaction);
                     node.parked.entry(transaction).or_default().push(body);
                 }
-                Err(Error::Recalling) => node.recalling.push(body),
+                Err(Error::Recalling) => node.recalling.entry(node.shard.awaited()).or_default().push(body),
                 result => answers.push((body, result)),
             }
         }
@@ -573,7 +574,7 @@ impl Sim {
             Held::Reply(from, message, _) => Some((from, message)),
             Held::Outgoing(_) => None,
         });
-        let waiting = old.queue.into_iter().chain(parked).chain(old.recalling);
+        let waiting = old.queue.into_iter().chain(parked).chain(old.recalling.into_values().flatten());
         let callers: Vec<(usize, Message)> = waiting.filter_map(|body| body.caller()).chain(held).collect();
         for (from, message) in callers {
             self.nodes[from].replies.push((index, message, Reply::Failed));
