@@ -146,6 +146,20 @@ impl ClusterDir {
         self.spec_file().try_exists().unwrap_or_else(|error| is_hidden(&error))
     }
 
+    /// This user has put it there, and what a link in its place leads to.
+    pub(crate) fn is_of_this_user(&self) -> bool {
+        let found = [fs::symlink_metadata(&self.root), fs::metadata(&self.root)];
+        found.into_iter().all(|found| found.is_ok_and(|found| found.uid() == own_uid()))
+    }
+
+    /// Before what is written there is done to processes and mounts of this user, or its key is used.
+    ///
+    /// # Errors
+    /// Where somebody else can have written it.
+    pub(crate) fn must_be_own(&self) -> Result<(), Failure> {
+        must_be_own(&self.root)
+    }
+
     /// # Errors
     /// Where there is none, or it cannot be read.
     pub(crate) fn spec(&self) -> Result<Spec, Failure> {
