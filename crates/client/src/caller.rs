@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 
 use crate::retry::Attempts;
 
@@ -18,13 +18,16 @@ pub struct Caller<'a> {
     doubt: Option<&'a Cell<Option<Attempts>>>,
     /// What it writes is written under the write intent that is held, or not at all.
     needs_held_intent: bool,
+    /// What was found out of an inode or a name, for the shard to look at again with the change that it was found out for.
+    given: Conditions,
 }
 
 impl<'a> Caller<'a> {
     /// One that waits to the end.
     #[must_use]
     pub fn patient(cred: Credentials) -> Self {
-        Self { cred, interrupted: None, ending: None, doubt: None, needs_held_intent: false }
+        let given = Conditions::default();
+        Self { cred, interrupted: None, ending: None, doubt: None, needs_held_intent: false, given }
     }
 
     /// One for a record that is being appended, whoever began it.
@@ -35,7 +38,7 @@ impl<'a> Caller<'a> {
     /// One whose wait for a lock ends when `interrupted` says so, and any other when `ending` does.
     #[must_use]
     pub fn interruptible(cred: Credentials, interrupted: &'a dyn Fn() -> bool, ending: &'a dyn Fn() -> bool) -> Self {
-        Self { cred, interrupted: Some(interrupted), ending: Some(ending), doubt: None, needs_held_intent: false }
+        Self { interrupted: Some(interrupted), ending: Some(ending), ..Self::patient(cred) }
     }
 
     /// This caller, in an operation that signals do not end: a wait for a lock ends only where the caller itself does.
@@ -57,6 +60,15 @@ impl<'a> Caller<'a> {
     /// This caller, in an operation that fails where the write intent is lost, instead of asking for another one.
     pub(crate) fn under_held_intent(&self) -> Self {
         Self { needs_held_intent: true, ..*self }
+    }
+
+    /// This caller, whose change is made only where it is as `given`; `ECANCELED` where it is not.
+    pub(crate) fn where_given(&self, given: Conditions) -> Self {
+        Self { given, ..*self }
+    }
+
+    pub(crate) fn given(&self) -> Conditions {
+        self.given
     }
 
     /// Whether what it writes is written under the write intent that is held, or not at all.

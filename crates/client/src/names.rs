@@ -403,7 +403,7 @@ impl Client {
         inline: bool,
     ) -> Result<Box<InodeReply>, Errno> {
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline };
+        let request = meta::Set { exactly: numbered.exactly.clone(), inode, change, inline, given: caller.given() };
         let concerned = || Concerned::inode(inode);
         let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.shared.contents.forget(inode);
@@ -514,7 +514,8 @@ impl Client {
     pub async fn unlink(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         let unlink = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
-            let request = meta::Unlink { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
+            let (exactly, given) = (numbered.exactly.clone(), caller.given());
+            let request = meta::Unlink { exactly, parent: part, name: name.clone(), given };
             let taking = self.shared.kept.taking(part, &name);
             let there = (parent, name.clone());
             self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
@@ -545,7 +546,8 @@ impl Client {
     async fn rmdir_there(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         let rmdir = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
-            let request = meta::Rmdir { exactly: numbered.exactly.clone(), parent: part, name: name.clone() };
+            let (exactly, given) = (numbered.exactly.clone(), caller.given());
+            let request = meta::Rmdir { exactly, parent: part, name: name.clone(), given };
             let taking = self.shared.kept.taking(part, &name);
             let there = (parent, name.clone());
             self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
@@ -599,6 +601,7 @@ impl Client {
             target_name: target.1.clone(),
             flags,
             cred: caller.cred,
+            given: caller.given(),
         };
         // An exchange makes both names, and so does a whiteout. That a move takes the source's away need not be known.
         let (kept, board) = (&self.shared.kept, &self.shared.board);

@@ -2,11 +2,19 @@
 //! owner alone.
 
 use types::attr::{Attr, S_ISGID, S_ISUID, S_IXGRP, SetAttr, SetTime};
+use types::cred::Conditions;
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::InodeId;
+use types::name::Name;
+use types::xattr::{ACCESS_ACL, KILL_SGID};
 
 use crate::caller::Caller;
+use crate::names::Looked;
 use crate::router::Client;
+
+/// So often a change is judged whose file others change at the same time.
+const JUDGED_MAX: usize = 8;
 
 /// What has to be known of who asks; found out only where it matters.
 pub trait Standing {
@@ -16,6 +24,8 @@ pub trait Standing {
     /// Has this right over what belongs to this other user and this group.
     fn has_over(&self, uid: u32, gid: u32, right: Right) -> bool;
     fn is_in_group(&self, gid: u32) -> bool;
+    /// Sets and clears the flags that keep a file as it is (`CAP_LINUX_IMMUTABLE`).
+    fn may_fix(&self) -> bool;
 }
 
 /// What an owner may, and others by their capabilities.
@@ -96,6 +106,16 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
+        change: SetAttr,
+        who: &impl Standing,
+    ) -> Result<Attr, Errno> {
+        judge_anew(async || self.setattr_if_given(caller, inode, change, who).await).await
+    }
+
+    async fn setattr_if_given(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
         mut change: SetAttr,
         who: &impl Standing,
     ) -> Result<Attr, Errno> {
@@ -106,36 +126,177 @@ impl Client {
             }
             change.kill_sgid = permissions.loses_sgid(who);
         }
-        if gives_away(&change) {
-            self.permits(caller, inode, who, Right::Chown).await?;
+        let rights = [(gives_away(&change), Right::Chown), (is_for_the_owner(&change), Right::Own)];
+        let mut given = Conditions::default();
+        for (_, right) in rights.into_iter().filter(|(is_needed, _)| *is_needed) {
+            given = self.permits(caller, inode, who, right).await?;
         }
-        if is_for_the_owner(&change) {
-            self.permits(caller, inode, who, Right::Own).await?;
-        }
-        self.setattr(caller, inode, change).await
+        // He may be in the group that the kernel knows, and not in the file's.
+        given.group = match (change.mode.filter(|mode| mode & S_ISGID != 0), given.group) {
+            (Some(_), Some(group)) if who.is_in_group(change.gid.unwrap_or(group)) => {
+                Some(group).filter(|_| change.gid.is_none())
+            }
+            (Some(mode), Some(_)) if !who.is_privileged() => {
+                change.mode = Some(mode & !S_ISGID);
+                None
+            }
+            _ => None,
+        };
+        self.setattr(&caller.where_given(given), inode, change).await
     }
 
-    /// Before a change that is for the owner alone: whoever checked that before may not know yet that another client has given
-    /// the file away.
+    /// Sets an access control list for `who`.
     ///
     /// # Errors
-    /// `EPERM` where it is not `who`'s, and as [`Client::getattr`].
-    pub async fn owned(&self, caller: &Caller<'_>, inode: InodeId, who: &impl Standing) -> Result<(), Errno> {
-        self.permits(caller, inode, who, Right::Own).await
+    /// `EPERM` where it is not `who`'s file, and as [`Client::setxattr`].
+    pub async fn set_acl_for(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        judge_anew(async || {
+            let mut given = self.permits(caller, inode, who, Right::Own).await?;
+            let is_stranger = |group| !who.is_in_group(group) && !who.is_privileged();
+            let takes_sgid = name == ACCESS_ACL && given.group.is_some_and(is_stranger);
+            given.group = given.group.filter(|_| name == ACCESS_ACL && !takes_sgid);
+            let flags = if takes_sgid { flags | KILL_SGID } else { flags };
+            self.setxattr(&caller.where_given(given), inode, name, value, flags).await
+        })
+        .await
     }
 
+    /// Removes an access control list for `who`.
+    ///
+    /// # Errors
+    /// `EPERM` where it is not `who`'s file, and as [`Client::removexattr`].
+    pub async fn remove_acl_for(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        name: &[u8],
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        judge_anew(async || {
+            let given = Conditions { group: None, ..self.permits(caller, inode, who, Right::Own).await? };
+            self.removexattr(&caller.where_given(given), inode, name).await
+        })
+        .await
+    }
+
+    /// Sets the flags of a file or directory for `who`. Whether some may be others than they were, the kernel has judged by
+    /// those that it was told.
+    ///
+    /// # Errors
+    /// `EPERM` where it is not `who`'s, or may not get such flags, and as [`Client::set_flags`].
+    pub async fn set_flags_for(
+        &self,
+        caller: &Caller<'_>,
+        inode: InodeId,
+        flags: FileFlags,
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        judge_anew(async || {
+            let given = self.permits(caller, inode, who, Right::Own).await?;
+            let fixed = (!who.may_fix()).then(|| flags.fixed());
+            let given = Conditions { group: None, fixed, ..given };
+            self.set_flags(&caller.where_given(given), inode, flags).await
+        })
+        .await
+    }
+
+    /// Before a change that is for the owner alone, or for who has this right: whoever checked that before may not know yet
+    /// that another client has given the file away. So may it be when the change comes to the shard: it goes there with what
+    /// was found out.
     async fn permits(
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
         who: &impl Standing,
         right: Right,
-    ) -> Result<(), Errno> {
+    ) -> Result<Conditions, Errno> {
         if who.uid() == 0 {
-            return Ok(());
+            return Ok(Conditions::default());
         }
         let (uid, gid) = self.owners(caller, inode).await?;
-        if uid == who.uid() || who.has_over(uid, gid, right) { Ok(()) } else { Err(Errno::EPERM) }
+        if uid != who.uid() && !who.has_over(uid, gid, right) {
+            return Err(Errno::EPERM);
+        }
+        Ok(Conditions { owner: Some(uid), group: Some(gid), ..Conditions::default() })
+    }
+
+    /// [`Client::unlink`] for `who`.
+    ///
+    /// # Errors
+    /// As that, and `EPERM` in sticky directories.
+    pub async fn unlink_for(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: Name,
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        let unlink = async |caller: &Caller<'_>| self.unlink(caller, parent, name.clone()).await;
+        self.take_for(caller, &[(parent, name.clone())], who, unlink).await
+    }
+
+    /// [`Client::rmdir`] for `who`.
+    ///
+    /// # Errors
+    /// As that, and `EPERM` in sticky directories.
+    pub async fn rmdir_for(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: Name,
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        let rmdir = async |caller: &Caller<'_>| self.rmdir(caller, parent, name.clone()).await;
+        self.take_for(caller, &[(parent, name.clone())], who, rmdir).await
+    }
+
+    /// [`Client::rename`] for `who`.
+    ///
+    /// # Errors
+    /// As that, and `EPERM` in sticky directories.
+    pub async fn rename_for(
+        &self,
+        caller: &Caller<'_>,
+        [source, target]: [(InodeId, Name); 2],
+        flags: u32,
+        who: &impl Standing,
+    ) -> Result<(), Errno> {
+        let rename = async |caller: &Caller<'_>| self.rename(caller, source.clone(), target.clone(), flags).await;
+        self.take_for(caller, &[source.clone(), target.clone()], who, rename).await
+    }
+
+    /// Takes names away, or moves them. In a sticky directory that is for the owners, and who that is the kernel may have been
+    /// told long ago; but the shard knows it. Only where that refuses, it matters whether `who` may do more than others.
+    async fn take_for(
+        &self,
+        caller: &Caller<'_>,
+        names: &[(InodeId, Name)],
+        who: &impl Standing,
+        take: impl AsyncFn(&Caller<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if who.uid() == 0 {
+            return take(caller).await;
+        }
+        let given = Conditions { remover: Some(who.uid()), ..Conditions::default() };
+        match take(&caller.where_given(given)).await {
+            Err(Errno::ECANCELED) => {}
+            result => return result,
+        }
+        for (parent, name) in names {
+            let Looked::Found(named) = self.lookup(caller, *parent, name.clone()).await? else { continue };
+            let Attr { uid, gid, .. } = named.attr;
+            if uid != who.uid() && !who.has_over(uid, gid, Right::Own) {
+                return Err(Errno::EPERM);
+            }
+        }
+        take(caller).await
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
@@ -144,6 +305,17 @@ impl Client {
             None => self.getattr(caller, inode).await.map(|known| Permissions::of(&known.attr)),
         }
     }
+}
+
+/// Judges again where it was not so any more when it came to the shard.
+async fn judge_anew<T>(attempt: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 0..JUDGED_MAX {
+        match attempt().await {
+            Err(Errno::ECANCELED) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::EPERM)
 }
 
 /// Times of now are set also by those who may write.
@@ -159,7 +331,15 @@ fn gives_away(change: &SetAttr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use types::cred::Credentials;
+    use wire::codec::decode_body;
+    use wire::frame::Status;
+    use wire::op::Op;
+    use wire::v1::meta::{self, InodeReply};
+
     use super::*;
+    use crate::test_cluster::join;
+    use crate::{test_client, test_cluster};
 
     struct Member(u32);
 
@@ -179,6 +359,10 @@ mod tests {
         fn is_in_group(&self, gid: u32) -> bool {
             gid == self.0
         }
+
+        fn may_fix(&self) -> bool {
+            false
+        }
     }
 
     #[test]
@@ -188,5 +372,79 @@ mod tests {
         {
             assert_eq!(Permissions { mode, uid: 1, gid }.loses_sgid(&Member(6)), loses, "{mode:o} of group {gid}");
         }
+    }
+
+    const FILE: InodeId = InodeId(77);
+
+    fn reply(uid: u32, gid: u32) -> InodeReply {
+        let reply = test_client::reply(FILE);
+        InodeReply { attr: Attr { uid, gid, ..reply.attr }, lease_ms: 0, ..reply }
+    }
+
+    #[test]
+    fn a_change_for_the_owner_goes_with_whose_it_was() {
+        let caller = Caller::patient(Credentials::default());
+        let chmod = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+        test_cluster::run(async |shard, [client, _]| {
+            let changes = async {
+                let set = async |mode| client.setattr_for(&caller, FILE, chmod(mode), &Member(6)).await.map(drop);
+                assert_eq!(set(0o2755).await, Ok(()));
+                assert_eq!(set(0o2755).await, Ok(()));
+                assert_eq!(set(0o4777).await, Err(Errno::EPERM));
+                let set_flags = client.set_flags_for(&caller, FILE, FileFlags::NODUMP, &Member(6));
+                assert_eq!(set_flags.await, Err(Errno::EPERM));
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                let owned = Conditions { owner: Some(1), ..Conditions::default() };
+                let set = async || {
+                    let request = shard.next(Op::Set).await;
+                    let set: meta::Set = decode_body(&request.body).expect("a change");
+                    (request, set.given, set.change)
+                };
+                for (gid, mode) in [(6, 0o2755), (5, 0o755)] {
+                    shard.next(Op::GetAttr).await.responder.reply(&reply(1, gid));
+                    let (request, given, change) = set().await;
+                    let group = (gid == 6).then_some(6);
+                    assert_eq!((given, change), (Conditions { group, ..owned }, chmod(mode)));
+                    request.responder.reply(&reply(1, gid));
+                }
+                // Given away in between.
+                shard.next(Op::GetAttr).await.responder.reply(&reply(1, 5));
+                let (request, given, _) = set().await;
+                assert_eq!(given, owned);
+                request.responder.fail(Status::Errno(Errno::ECANCELED));
+                shard.next(Op::GetAttr).await.responder.reply(&reply(2, 5));
+                for _ in 0..JUDGED_MAX {
+                    shard.next(Op::GetAttr).await.responder.reply(&reply(1, 5));
+                    let (request, given, _) = set().await;
+                    assert_eq!(given, Conditions { fixed: Some(FileFlags::NONE), ..owned });
+                    request.responder.fail(Status::Errno(Errno::ECANCELED));
+                }
+            };
+            join(changes, answers).await;
+        });
+    }
+
+    #[test]
+    fn who_may_not_take_a_name_away_is_told_by_the_shard() {
+        let caller = Caller::patient(Credentials::default());
+        test_cluster::run(async |shard, [client, _]| {
+            let name = Name::new(b"f").expect("a name");
+            let takes = async {
+                let unlink = client.unlink_for(&caller, InodeId::ROOT, name.clone(), &Member(6));
+                assert_eq!(unlink.await, Err(Errno::EPERM));
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                let request = shard.next(Op::Unlink).await;
+                let unlink: meta::Unlink = decode_body(&request.body).expect("a change");
+                assert_eq!(unlink.given, Conditions { remover: Some(1), ..Conditions::default() });
+                request.responder.fail(Status::Errno(Errno::ECANCELED));
+                let found = Some(Box::new(reply(2, 5)));
+                shard.next(Op::Lookup).await.responder.reply(&meta::LookupReply { found, absent_lease_ms: 0 });
+            };
+            join(takes, answers).await;
+        });
     }
 }

@@ -48,7 +48,8 @@ impl Client {
         self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
         let (exactly, value) = (numbered.exactly.clone(), Bytes(value.to_vec()));
-        let request = meta::SetXattr { exactly, inode, name: Bytes(name.to_vec()), value, flags };
+        let request =
+            meta::SetXattr { exactly, inode, name: Bytes(name.to_vec()), value, flags, given: caller.given() };
         let concerned = || Concerned::inode(inode);
         let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.parts_changed(inode);
@@ -94,7 +95,8 @@ impl Client {
     pub async fn removexattr(&self, caller: &Caller<'_>, inode: InodeId, name: &[u8]) -> Result<(), Errno> {
         self.publish(caller, inode).await?;
         let numbered = self.shared.begin_change(inode.home());
-        let request = meta::RemoveXattr { exactly: numbered.exactly.clone(), inode, name: Bytes(name.to_vec()) };
+        let (exactly, name_sent) = (numbered.exactly.clone(), Bytes(name.to_vec()));
+        let request = meta::RemoveXattr { exactly, inode, name: name_sent, given: caller.given() };
         let concerned = || Concerned::inode(inode);
         let result = self.change(caller, Destination::home(inode), &numbered, &request, concerned).await;
         self.parts_changed(inode);
@@ -156,6 +158,9 @@ mod tests {
             false
         }
         fn is_in_group(&self, _: u32) -> bool {
+            true
+        }
+        fn may_fix(&self) -> bool {
             true
         }
     }

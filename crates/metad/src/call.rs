@@ -10,6 +10,7 @@ use namespace::view::{
     Changed, Create, Drafted, EntryInfo, Exactly, HeldOpen, InodeView, Parts, PolicyChange, Rename, Retold, Settle,
     Settled, Telling, TimeChange, WriteInline,
 };
+use types::cred::Conditions;
 use types::error::Errno;
 use types::id::SessionId;
 use wire::codec::{Bytes, DecodeError, decode_body};
@@ -73,7 +74,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn set(self) -> Outcome {
         let m: meta::Set = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         inode(self.shard.set(exactly, m.inode, &m.change, m.inline))
     }
 
@@ -112,19 +113,19 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn unlink(self) -> Outcome {
         let m: meta::Unlink = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         changed(self.shard.unlink(exactly, m.parent, &m.name))
     }
 
     pub(crate) fn rmdir(self) -> Outcome {
         let m: meta::Rmdir = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         changed(self.shard.rmdir(exactly, m.parent, &m.name))
     }
 
     pub(crate) fn rename(self) -> Outcome {
         let m: meta::Rename = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         let rename = Rename {
             source_parent: m.source_parent,
             source_name: &m.source_name,
@@ -229,7 +230,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn set_xattr(self) -> Outcome {
         let m: meta::SetXattr = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         done(self.shard.set_xattr(exactly, m.inode, &m.name.0, &m.value.0, m.flags))
     }
 
@@ -241,7 +242,7 @@ impl<K: Kv> Call<'_, K> {
 
     pub(crate) fn remove_xattr(self) -> Outcome {
         let m: meta::RemoveXattr = decode_body(self.body)?;
-        let exactly = self.exactly(m.exactly);
+        let exactly = self.exactly_given(m.exactly, m.given);
         done(self.shard.remove_xattr(exactly, m.inode, &m.name.0))
     }
 
@@ -393,7 +394,11 @@ impl<K: Kv> Call<'_, K> {
     }
 
     fn exactly(&self, e: meta::Exactly) -> Exactly {
-        Exactly { session: self.session, sequence: e.sequence, answered_below: e.answered_below }
+        self.exactly_given(e, Conditions::default())
+    }
+
+    fn exactly_given(&self, e: meta::Exactly, given: Conditions) -> Exactly {
+        Exactly { session: self.session, sequence: e.sequence, answered_below: e.answered_below, given }
     }
 
     fn entry(context: &Context, result: Result<EntryInfo>) -> Outcome {

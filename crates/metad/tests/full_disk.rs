@@ -9,6 +9,7 @@ use kv::rocks::RocksConfig;
 use metad::local::{LocalConfig, LocalShard};
 use net::{CallError, ClusterKey, Connection, Identity, Limits};
 use types::attr::SetAttr;
+use types::cred::Conditions;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
 use wire::codec::Bytes;
@@ -51,7 +52,14 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
         };
         let mut fill = |name: String| {
             let value = Bytes(vec![7; 8000]);
-            SetXattr { exactly: exactly(), inode: InodeId::ROOT, name: Bytes(name.into_bytes()), value, flags: 0 }
+            SetXattr {
+                exactly: exactly(),
+                inode: InodeId::ROOT,
+                name: Bytes(name.into_bytes()),
+                value,
+                flags: 0,
+                given: Conditions::default(),
+            }
         };
 
         limit_file_size(100_000);
@@ -123,6 +131,7 @@ fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it(
             name: Bytes(format!("user.fill{sequence}").into_bytes()),
             value: Bytes(vec![7; 8000]),
             flags: 0,
+            given: Conditions::default(),
         };
         let lookup = Lookup { parent: InodeId::ROOT, name: Name::new(b"absent").expect("a name") };
         connection.call(to, &fill(1)).await.expect("there is room");
@@ -175,6 +184,7 @@ fn a_store_that_takes_nothing_is_read_by_old_and_new_clients_whatever_others_wan
             inode: InodeId::ROOT,
             change: SetAttr { mode: Some(0o700 + sequence as u32 % 8), ..SetAttr::default() },
             inline: false,
+            given: Conditions::default(),
         };
         limit_file_size(50_000);
         let mut sequence = 1;

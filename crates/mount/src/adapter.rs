@@ -224,13 +224,13 @@ impl FileSystem for Adapter {
     }
 
     async fn unlink(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.unlink(caller, parent, name).await)?;
+        as_caller!(context, caller => self.client.unlink_for(caller, parent, name, &Who::of(context, false)).await)?;
         self.directory_changed(parent);
         Ok(())
     }
 
     async fn rmdir(&self, context: &Context, parent: InodeId, name: Name) -> Result<(), Errno> {
-        as_caller!(context, caller => self.client.rmdir(caller, parent, name).await)?;
+        as_caller!(context, caller => self.client.rmdir_for(caller, parent, name, &Who::of(context, false)).await)?;
         self.directory_changed(parent);
         Ok(())
     }
@@ -243,7 +243,8 @@ impl FileSystem for Adapter {
         flags: u32,
     ) -> Result<(), Errno> {
         let parents = (source.0, target.0);
-        as_caller!(context, caller => self.client.rename(caller, source, target, flags).await)?;
+        let who = Who::of(context, false);
+        as_caller!(context, caller => self.client.rename_for(caller, [source, target], flags, &who).await)?;
         self.directory_changed(parents.0);
         if parents.1 != parents.0 {
             self.directory_changed(parents.1);
@@ -543,11 +544,12 @@ impl FileSystem for Adapter {
         value: Vec<u8>,
         flags: u32,
     ) -> Result<(), Errno> {
-        as_caller!(context, caller => {
-            if is_acl(&name) {
-                self.client.owned(caller, inode, &Who::of(context, false)).await?;
+        as_caller!(context, caller => match is_acl(&name) {
+            true => {
+                let who = Who::of(context, false);
+                self.client.set_acl_for(caller, inode, (&name, &value), flags, &who).await
             }
-            self.client.setxattr(caller, inode, &name, &value, flags).await
+            false => self.client.setxattr(caller, inode, &name, &value, flags).await,
         })?;
         self.attributes_changed(inode);
         Ok(())
@@ -574,11 +576,9 @@ impl FileSystem for Adapter {
     }
 
     async fn removexattr(&self, context: &Context, inode: InodeId, name: Vec<u8>) -> Result<(), Errno> {
-        let removed = as_caller!(context, caller => {
-            if is_acl(&name) {
-                self.client.owned(caller, inode, &Who::of(context, false)).await?;
-            }
-            self.client.removexattr(caller, inode, &name).await
+        let removed = as_caller!(context, caller => match is_acl(&name) {
+            true => self.client.remove_acl_for(caller, inode, &name, &Who::of(context, false)).await,
+            false => self.client.removexattr(caller, inode, &name).await,
         });
         self.attributes_changed(inode);
         match removed {
@@ -593,10 +593,8 @@ impl FileSystem for Adapter {
     }
 
     async fn set_flags(&self, context: &Context, inode: InodeId, flags: FileFlags) -> Result<(), Errno> {
-        as_caller!(context, caller => {
-            self.client.owned(caller, inode, &Who::of(context, false)).await?;
-            self.client.set_flags(caller, inode, flags).await
-        })?;
+        let who = Who::of(context, false);
+        as_caller!(context, caller => self.client.set_flags_for(caller, inode, flags, &who).await)?;
         // The time of the last change is another, which the kernel does not doubt after this.
         self.attributes_changed(inode);
         Ok(())

@@ -9,6 +9,8 @@ use fuse::Context;
 const CAP_CHOWN: u32 = 0;
 /// Changes what belongs to others.
 const CAP_FOWNER: u32 = 3;
+/// Sets and clears the flags that keep a file as it is.
+const CAP_LINUX_IMMUTABLE: u32 = 9;
 /// Leaves set-user-id and set-group-id as they are.
 const CAP_FSETID: u32 = 4;
 
@@ -31,6 +33,11 @@ impl Who {
     /// `None` where it cannot be seen, as from another PID namespace.
     fn status(self) -> Option<String> {
         fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()
+    }
+
+    /// Somebody else acts for it (an overlay does, for who has mounted it): the kernel alone knows what that one may.
+    fn acts_for_another(self, status: &str) -> bool {
+        line(status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid))
     }
 
     /// Others have their capabilities over what belongs to their own user namespace.
@@ -56,11 +63,17 @@ impl Standing for Who {
         }
     }
 
+    /// A capability that counts outside of user namespaces alone.
+    fn may_fix(&self) -> bool {
+        let Some(status) = self.status() else { return true };
+        self.acts_for_another(&status)
+            || has_capability(&status, CAP_LINUX_IMMUTABLE) && self.is_in_our_user_namespace()
+    }
+
     /// In a user namespace of its own it has capabilities over what belongs to the users there, and for some to the groups.
     fn has_over(&self, uid: u32, gid: u32, right: Right) -> bool {
         let Some(status) = self.status() else { return true };
-        // Somebody else acts for it (an overlay does, for who has mounted it): the kernel alone knows what that one may.
-        if line(&status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid)) {
+        if self.acts_for_another(&status) {
             return true;
         }
         let is_there = |map: &str, id| {

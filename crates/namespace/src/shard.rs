@@ -40,6 +40,7 @@ pub(crate) mod changes;
 mod drafts;
 mod ending;
 mod foresight;
+mod given;
 pub(crate) mod holds;
 pub mod inline;
 mod load;

@@ -1,7 +1,7 @@
 //! What goes into operations and what comes out of them: plain values, without the protocol's clothes.
 
 use types::attr::{Attr, FileType};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId};
@@ -24,6 +24,8 @@ pub struct Exactly {
     pub sequence: u64,
     /// All changes with a lower sequence have been answered to the client: their stored replies may go.
     pub answered_below: u64,
+    /// What it was permitted for.
+    pub given: Conditions,
 }
 
 /// What a session is told of an inode. See `InodeReply` of the protocol for the meaning of each field.
@@ -244,7 +246,7 @@ impl Rename<'_> {
 pub const XATTR_CREATE: u32 = 1;
 pub const XATTR_REPLACE: u32 = 2;
 /// With an access ACL: set-group-id goes, since who sets it is not in the file's group.
-pub const XATTR_KILL_SGID: u32 = 0x100;
+pub const XATTR_KILL_SGID: u32 = types::xattr::KILL_SGID;
 
 /// What a session's reads or writes made of one of a file's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@ use axum::serve::ListenerExt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::oneshot;
 
+use crate::bounded::Bounded;
 use crate::log::LogHandle;
 use crate::metrics::Metrics;
 use crate::runtime;
@@ -84,7 +85,8 @@ fn notice_end_of_peer(stream: &tokio::net::TcpStream) {
 pub async fn serve(listener: std::net::TcpListener, metrics: Metrics, log: LogHandle) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(listener.tap_io(|stream| notice_end_of_peer(stream)), router(metrics, log)).await
+    let listener = Bounded::new(listener).tap_io(|connection| notice_end_of_peer(connection.stream()));
+    axum::serve(listener, router(metrics, log)).await
 }
 
 fn router(metrics: Metrics, log: LogHandle) -> Router {

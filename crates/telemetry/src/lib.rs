@@ -3,6 +3,7 @@
 //!
 //! Handles to metrics are resolved once, at start; no label is looked up on a request path.
 
+mod bounded;
 pub mod clock;
 pub mod histogram;
 pub mod http;

@@ -17,6 +17,9 @@ impl FileFlags {
     /// Reading it does not change its access time.
     pub const NOATIME: Self = Self(0x80);
 
+    /// They keep what is there. To set and clear them takes a capability, beside the owner's right to all flags.
+    pub const FIXED: Self = Self::IMMUTABLE.with(Self::APPEND);
+
     const NAMES: [(Self, &str); 4] = [
         (Self::IMMUTABLE, "immutable"),
         (Self::APPEND, "append only"),
@@ -45,6 +48,12 @@ impl FileFlags {
     #[must_use]
     pub const fn with(self, more: Self) -> Self {
         Self(self.0 | more.0)
+    }
+
+    /// Those of [`Self::FIXED`].
+    #[must_use]
+    pub fn fixed(self) -> Self {
+        Self(self.0 & Self::FIXED.0)
     }
 
     /// The contents may be changed, at any place or (`appends`) at the end alone.

@@ -6,6 +6,8 @@ use crate::error::Errno;
 pub const NAME_MAX: usize = 255;
 pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+/// Beside the flags of `setxattr(2)`: an access ACL from one who is not in the file's group, so set-group-id goes.
+pub const KILL_SGID: u32 = 0x100;
 /// What a program file may do beyond its caller's rights.
 pub const CAPABILITY: &[u8] = b"security.capability";
 /// A label of SELinux. A kernel in which that is active keeps the labels of a FUSE file system to itself: who asks us for one

@@ -58,7 +58,11 @@ impl Selection {
             return of_mount(&mount, key);
         }
         match above(&here) {
-            Some(dir) => of_dir(dir, key),
+            Some(dir) => {
+                // Nobody has named it.
+                dir.must_be_own()?;
+                of_dir(dir, key)
+            }
             None => Err(usage!("no cluster found: {HELP}")),
         }
     }
@@ -146,10 +150,11 @@ pub(crate) fn default_dir() -> Result<ClusterDir, Failure> {
     }
 }
 
-/// A `.weft` in `folder` or above it. One that this user may not look into is somebody else's, and in nobody's way.
+/// A `.weft` in `folder` or above it. One that another user has put there, or that this one may not look into, is somebody
+/// else's, and in nobody's way: all may put one into /tmp.
 fn above(folder: &Path) -> Option<ClusterDir> {
     let dirs = folder.ancestors().filter_map(|folder| ClusterDir::at(&folder.join(".weft")).ok());
-    dirs.into_iter().find(|dir| dir.spec_file().exists())
+    dirs.into_iter().find(|dir| dir.is_of_this_user() && dir.spec_file().exists())
 }
 
 #[cfg(test)]
@@ -207,5 +212,22 @@ mod tests {
         assert!(above(&folder.path().join("a/b")).is_none());
         dir.save_spec(&spec(1)).expect("writable");
         assert_eq!(above(&folder.path().join("a/b")).expect("it is above").root(), dir.root());
+        dir.must_be_own().expect("it is made for this user alone");
+    }
+
+    #[test]
+    fn a_weft_folder_of_another_user_is_passed_by() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(&folder.path().join(".weft")).expect("absolute");
+        std::fs::create_dir_all(dir.root()).expect("makable");
+        dir.save_spec(&spec(1)).expect("writable");
+        let open = |mode| std::fs::set_permissions(dir.root(), std::os::unix::fs::PermissionsExt::from_mode(mode));
+        open(0o777).expect("ours");
+        let found = above(folder.path()).expect("it is this user's");
+        assert_eq!(found.must_be_own().expect_err("others can write there").code(), 2);
+        open(0o755).expect("ours");
+        if std::os::unix::fs::chown(dir.root(), Some(12345), None).is_ok() {
+            assert!(above(folder.path()).is_none());
+        }
     }
 }

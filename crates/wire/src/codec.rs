@@ -3,7 +3,7 @@
 
 use thiserror::Error;
 use types::attr::{Attr, FileType, SetAttr, SetTime};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{
@@ -325,6 +325,7 @@ macro_rules! wire_struct {
 
 wire_struct! {
     Credentials { uid, gid, umask }
+    Conditions { owner, group, fixed, remover }
     ObjectId { inode, stripe }
     Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
     SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid, flags }

@@ -10,7 +10,7 @@ use namespace::shard::{Config, Limits, Shard};
 use namespace::view::{Create, Exactly, GroupSpace, PoolSpace, SpaceClass};
 use serde::{Deserialize, Serialize};
 use types::attr::FileType;
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId};
 use types::name::Name;
 
@@ -100,7 +100,7 @@ impl Driver {
     /// All before it are answered: each turn's answers leave before the next one's requests come.
     fn exactly(&mut self, turn: u64) -> Exactly {
         self.sequence += 1;
-        Exactly { session: SESSION, sequence: self.sequence, answered_below: turn }
+        Exactly { session: SESSION, sequence: self.sequence, answered_below: turn, given: Conditions::default() }
     }
 
     pub(super) fn make_directories(&mut self, count: u64) -> Result<Vec<InodeId>> {

@@ -94,6 +94,20 @@ pub(super) fn sticky_directories(place: &Place) {
         assert_eq!(errno(fs::rename(b.join("f"), b.join("g"))), libc::EPERM);
     });
     as_user(1000, 1000, &[], || fs::remove_file(b.join("f")).unwrap());
+    // Of what another mount has given away, its kernel takes the former owner for the owner.
+    as_user(1000, 1000, &[], || {
+        for name in ["f", "mine"] {
+            fs::write(b.join(name), "x").unwrap();
+            fs::metadata(b.join(name)).unwrap();
+        }
+    });
+    std::os::unix::fs::chown(a.join("f"), Some(1001), None).unwrap();
+    as_user(1000, 1000, &[], || {
+        assert_eq!(errno(fs::remove_file(b.join("f"))), libc::EPERM);
+        assert_eq!(errno(fs::rename(b.join("f"), b.join("g"))), libc::EPERM);
+        assert_eq!(errno(fs::rename(b.join("mine"), b.join("f"))), libc::EPERM);
+        fs::rename(b.join("mine"), b.join("g")).unwrap();
+    });
 }
 
 pub(super) fn writes_clear_setuid(place: &Place) {

@@ -11,6 +11,7 @@ use namespace::transaction::part::Part;
 use net::handshake::{Established, Initiator, drive_blocking};
 use net::{Connection, Identity, Limits, To};
 use types::attr::SetAttr;
+use types::cred::Conditions;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::name::Name;
 use wire::codec::Bytes;
@@ -108,7 +109,7 @@ fn a_fence_does_not_wait_for_a_change_that_waits_for_a_lease() {
         raw.send(to, &SessionOpen::asking(SessionId(2), Vec::new(), 0, 1));
         let exactly = Exactly { sequence: 1, answered_below: 1 };
         let change = SetAttr { mode: Some(0o700), ..SetAttr::default() };
-        raw.send(to, &Set { exactly, inode: InodeId::ROOT, change, inline: false });
+        raw.send(to, &Set { exactly, inode: InodeId::ROOT, change, inline: false, given: Conditions::default() });
     });
 }
 

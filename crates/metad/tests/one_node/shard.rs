@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use metad::local::{GROUP, LocalConfig, LocalShard, TestTarget};
 use net::{CallError, Connection, Identity, Limits, Request, To};
 use types::attr::FileType;
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId, SessionId, TargetId};
 use types::name::Name;
@@ -205,8 +205,12 @@ fn a_retry_after_a_kill_gets_the_first_answer() {
         assert_eq!(client.call(&create(first.clone(), "once")).await.expect("the first answer").attr, made.attr);
         let second = Exactly { sequence: 2, answered_below: 2 };
         assert_eq!(client.call(&create(second, "once")).await.unwrap_err(), errno(Errno::EEXIST));
-        let unlink =
-            Unlink { exactly: Exactly { sequence: 3, answered_below: 3 }, parent: InodeId::ROOT, name: name("once") };
+        let unlink = Unlink {
+            exactly: Exactly { sequence: 3, answered_below: 3 },
+            parent: InodeId::ROOT,
+            name: name("once"),
+            given: Conditions::default(),
+        };
         assert_eq!(client.call(&unlink).await.map(drop), Ok(()));
         assert_eq!(client.call(&unlink).await.map(drop), Ok(()), "not ENOENT");
     });
@@ -337,7 +341,12 @@ fn an_unlinked_open_file_lives_across_a_kill_until_its_holder_closes() {
         let (client, first) = Client::connect_holding(&shard, 1, &[]).await;
         let inode = client.create("file").await.expect("created").attr.inode;
         client.call(&Open { inode, contents: false }).await.expect("opened");
-        let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
+        let unlink = Unlink {
+            exactly: client.exactly(),
+            parent: InodeId::ROOT,
+            name: name("file"),
+            given: Conditions::default(),
+        };
         client.call(&unlink).await.expect("unlinked");
         assert_eq!(client.call(&GetAttr { inode }).await.expect("still open").attr.nlink, 0);
         (inode, first)
@@ -414,7 +423,12 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
                 .call(&WriteIntent { exactly: client.exactly(), inode, cuts: false, draft: false })
                 .await
                 .expect("intended");
-            let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name(&format!("file{n}")) };
+            let unlink = Unlink {
+                exactly: client.exactly(),
+                parent: InodeId::ROOT,
+                name: name(&format!("file{n}")),
+                given: Conditions::default(),
+            };
             client.call(&unlink).await.expect("unlinked");
         }
         assert_eq!(deletions(&client).await, 10);
@@ -469,7 +483,12 @@ fn what_lay_on_a_group_that_was_deleted_waits_for_no_removal() {
         let inode = client.create("file").await.expect("created").attr.inode;
         let intent = WriteIntent { exactly: client.exactly(), inode, cuts: false, draft: false };
         client.call(&intent).await.expect("intended");
-        let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
+        let unlink = Unlink {
+            exactly: client.exactly(),
+            parent: InodeId::ROOT,
+            name: name("file"),
+            given: Conditions::default(),
+        };
         client.call(&unlink).await.expect("unlinked");
         client.call(&SessionClose { session: client.session }).await.expect("closed");
     });
@@ -509,7 +528,12 @@ fn below_the_reserve_nothing_grows_and_removing_goes_on() {
         assert!(client.lookup("file").await.is_ok());
         let again = earlier.create("file").await.map(|reply| reply.attr.inode);
         assert_eq!(again, Ok(made.attr.inode), "what happened is answered as it was");
-        let unlink = Unlink { exactly: client.exactly(), parent: InodeId::ROOT, name: name("file") };
+        let unlink = Unlink {
+            exactly: client.exactly(),
+            parent: InodeId::ROOT,
+            name: name("file"),
+            given: Conditions::default(),
+        };
         assert_eq!(client.call(&unlink).await.map(drop), Ok(()));
     });
     shard.stop().expect("stops");
@@ -560,7 +584,14 @@ async fn holder(shard: &LocalShard, session: u64) -> Rc<Client> {
 }
 
 fn set_xattr(exactly: Exactly, inode: InodeId, len: usize) -> SetXattr {
-    SetXattr { exactly, inode, name: Bytes(b"user.long".to_vec()), value: Bytes(vec![7; len]), flags: 0 }
+    SetXattr {
+        exactly,
+        inode,
+        name: Bytes(b"user.long".to_vec()),
+        value: Bytes(vec![7; len]),
+        flags: 0,
+        given: Conditions::default(),
+    }
 }
 
 #[test]

@@ -8,13 +8,10 @@ use crate::error::Result;
 use crate::ops::Place;
 use crate::schema::inode::Inode;
 
-/// What changes nothing of what is there.
-const FIXED: FileFlags = FileFlags::IMMUTABLE.with(FileFlags::APPEND);
-
 impl Inode {
     /// `EPERM` of what loses or gets no name, and no attribute.
     pub(crate) fn must_be_free(&self) -> Result<()> {
-        if self.file_flags.has(FIXED) { Err(Errno::EPERM.into()) } else { Ok(()) }
+        if self.file_flags.has(FileFlags::FIXED) { Err(Errno::EPERM.into()) } else { Ok(()) }
     }
 
     /// A write at any place, or (`appends`) only at the end; `EPERM` where that may not be.

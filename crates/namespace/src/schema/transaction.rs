@@ -255,6 +255,11 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             ser_inode(value, part::MOVE, *inode);
             value.extend_from_slice(&parent.0.to_le_bytes());
         }
+        Part::By { user, part } => {
+            value.push(part::BY);
+            value.extend_from_slice(&user.to_le_bytes());
+            ser_part(value, part);
+        }
         Part::Token => value.push(part::TOKEN),
         Part::Divide { inode, parts } => {
             ser_inode(value, part::DIVIDE, *inode);
@@ -420,6 +425,13 @@ fn deser_plain(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
                 ..deser_new(fields, inline_limit)?
             })
         }
+        part::BY => {
+            let (user, tag) = (fields.u32()?, fields.u8()?);
+            match tag {
+                part::ENTRY | part::UNLINK | part::RMDIR | part::MOVE => deser_plain(tag, fields)?.by(Some(user)),
+                _ => return Err(fields.damage("transaction with an impossible part of a user")),
+            }
+        }
         part::DIVIDE => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
         part::HOLD => Part::Hold(InodeId(fields.u64()?)),
         part::CONFORM => Part::Conform(deser_conformed(fields)?),
@@ -564,6 +576,7 @@ mod tests {
             (any::<u64>(), moved()).prop_map(|(id, moved)| Part::Take { part: InodeId(id), moved }),
             any::<[u64; 2]>().prop_map(|n| Part::Link { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             any::<u64>().prop_map(|id| Part::Unlink(InodeId(id))),
+            any::<(u64, u32)>().prop_map(|(id, user)| Part::Rmdir(InodeId(id)).by(Some(user))),
             any::<u64>().prop_map(|id| Part::Rmdir(InodeId(id))),
             any::<[u64; 2]>().prop_map(|n| Part::Move { inode: InodeId(n[0]), parent: InodeId(n[1]) }),
             Just(Part::Token),

@@ -2,7 +2,8 @@
 //!
 //! All of them, beside the errors they name: `ENOTCONN` where the session is not open here (the client opens it and
 //! repeats), `Again` where the session has too many answers unacknowledged, `EPROTO` where the identity is impossible
-//! (sequence 0, or one that the session has the answer to), `ENOSPC`/`EIO` where the store fails.
+//! (sequence 0, or one that the session has the answer to), `ENOSPC`/`EIO` where the store fails, `ECANCELED` where it is not
+//! as given with the change.
 
 use kv::Kv;
 use types::attr::{Attr, FileType, SetAttr};
@@ -40,6 +41,7 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         let before = self.namespace.existing(inode)?;
+        before.must_be_as_given(exactly)?;
         before.may_be_set(change)?;
         if let Some(size) = change.size {
             self.may_truncate(exactly.session, inode, &before, size, inline)?;
@@ -192,6 +194,7 @@ impl<K: Kv> Shard<K> {
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, false)?;
         }
+        self.may_take(exactly.given.remover, parent, name)?;
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
         let (now, mut without_data) = (self.namespace.now, None);
         let sees = |id: InodeId, inode: &Inode| {
@@ -217,6 +220,7 @@ impl<K: Kv> Shard<K> {
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
         }
+        self.may_take(exactly.given.remover, parent, name)?;
         let others = self.directories_at([(parent, name)]);
         let removed = self.without_name(parent, name);
         let (grace, holds) = (self.grace_until_ms.is_some(), &self.holds);
@@ -253,6 +257,10 @@ impl<K: Kv> Shard<K> {
         self.take_back_both(exactly.session, source, target)?;
         if self.is_spread() {
             self.cross_rename(exactly, rename)?;
+        }
+        self.may_take(exactly.given.remover, source.0, source.1)?;
+        if rename.replaces() {
+            self.may_take(exactly.given.remover, target.0, target.1)?;
         }
         let others = self.directories_at([source, target]);
         let replaced = self.without_name(target.0, target.1);
@@ -393,6 +401,7 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
+        found.must_be_as_given(exactly)?;
         found.must_be_free()?;
         // What is refused anyway does not wait for others: it may be as long as a message.
         xattr::check(name, value, flags)?;
@@ -418,6 +427,7 @@ impl<K: Kv> Shard<K> {
         }
         self.may_read(inode)?;
         let found = self.namespace.existing(inode)?;
+        found.must_be_as_given(exactly)?;
         found.must_be_free()?;
         check_name(name)?;
         self.take_back(exactly.session, &[touched(inode, &found)])?;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use kv::Kv;
+use types::cred::Conditions;
 use types::id::{InodeId, TransactionId};
 use types::parts::{PARTS_MIN, PartNumber};
 
@@ -137,7 +138,7 @@ impl<K: Kv> Shard<K> {
     }
 
     fn step_of_split(&mut self, id: InodeId) -> Result<Next> {
-        let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0 };
+        let exactly = Exactly { session: NOBODY, sequence: id.0, answered_below: id.0, given: Conditions::default() };
         let Some(&Progress { due_ms, busy_until_ms, latest, reserved_until_ms, .. }) = self.splitting.0.get(&id) else {
             return Ok(Next::End);
         };

@@ -91,6 +91,7 @@ impl<K: Kv> Shard<K> {
                 Ok(Vote::Inode(self.moving(*id, moved)?.kind))
             }
             Part::Token => Ok(Vote::Token),
+            Part::By { part, .. } => self.check_part(part),
         }
     }
 
@@ -159,6 +160,7 @@ impl<K: Kv> Shard<K> {
             Part::Conform(conformed) => Loaded::Conform(self.named(conformed.part)?, conformed),
             Part::Give { directory: id, moved } => Loaded::Give(*id, self.moving(*id, moved)?, moved),
             Part::Take { part: id, moved } => Loaded::Take(*id, self.moving(*id, moved)?, moved),
+            Part::By { part, .. } => self.load_part(part)?,
             Part::Token | Part::Hold(_) => Loaded::Nothing,
         })
     }

@@ -273,6 +273,7 @@ impl<K: Kv> Shard<K> {
                 }
                 continue;
             }
+            part = self.as_given(part)?;
             self.must_not_be_full(&part)?;
             self.transactions.locks.may_lock(id, false, &part)?;
             votes.push(Some(self.check_part(&mut part)?));

@@ -99,8 +99,10 @@ impl<K: Kv> Shard<K> {
         if !self.is_elsewhere(edge.child) && !self.is_split(edge)? {
             return self.transactions.locks.may_change(edge.child);
         }
+        let owner = self.owner_wanted(exactly.given.remover, parent, name)?;
         let name = name.clone();
-        let operation = if rmdir { Operation::Rmdir { parent, name } } else { Operation::Unlink { parent, name } };
+        let operation =
+            if rmdir { Operation::Rmdir { parent, name, owner } } else { Operation::Unlink { parent, name, owner } };
         self.start(exactly, operation)
     }
 
@@ -150,12 +152,21 @@ impl<K: Kv> Shard<K> {
         if needs_token && self.config.shard == InodeId::ROOT.home() {
             self.transactions.locks.may_take_token()?;
         }
+        let remover = exactly.given.remover;
+        let mut owners = [self.owner_wanted(remover, rename.source_parent, rename.source_name)?, None];
+        // Of a target elsewhere its shard says what it can: whether the directory is sticky is not known here.
+        let mut remover = remover.filter(|_| rename.replaces());
+        if !self.is_elsewhere(rename.target_parent) {
+            owners[1] = self.owner_wanted(remover.take(), rename.target_parent, rename.target_name)?;
+        }
         let renaming = Renaming {
             source: (rename.source_parent, rename.source_name.clone()),
             target: (rename.target_parent, rename.target_name.clone()),
             exchanges: rename.exchanges(),
             replaces: rename.replaces(),
             whiteout: rename.whiteout(),
+            owners,
+            remover,
             needs_token,
         };
         self.start(exactly, Operation::Rename(renaming))

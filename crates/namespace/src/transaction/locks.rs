@@ -229,6 +229,7 @@ impl Locks {
             }
             // One that is made again has its id.
             Part::Make(new) => free(self.inodes.get(&new.id).filter(foreign)),
+            Part::By { part, .. } => self.may_lock(owner, in_doubt, part),
             Part::Token => {
                 self.token.filter(|token| *token != owner).map_or(Ok(()), |other| Err(Error::Blocked(other)))
             }
@@ -258,6 +259,7 @@ impl Locks {
             Part::Give { directory: inode, moved } | Part::Take { part: inode, moved } => {
                 self.ranges.insert(*inode, Range { lock, from: moved.from, to: moved.to });
             }
+            Part::By { part, .. } => self.lock(owner, in_doubt, part),
             Part::Token => self.token = Some(owner),
         }
     }
@@ -289,6 +291,7 @@ impl Locks {
             }
             Part::Make(new) => drop(self.inodes.remove(&new.id)),
             Part::Give { directory: inode, .. } | Part::Take { part: inode, .. } => drop(self.ranges.remove(inode)),
+            Part::By { part, .. } => self.unlock(owner, part),
             Part::Token => self.token = None,
         }
     }

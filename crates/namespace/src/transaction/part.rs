@@ -32,6 +32,9 @@ pub enum Part {
     Divide { inode: InodeId, parts: Vec<InodeId> },
     /// A directory's attributes stay as they are meanwhile, but for what the coordinator decides itself.
     Hold(InodeId),
+    /// A part of which it has to be so first: the inode belongs to this user, or an entry can be taken away by that user, as
+    /// far as its shard can tell. It is promised as what it is beside that.
+    By { user: u32, part: Box<Part> },
     /// A part of a split directory follows a change of that.
     Conform(Conformed),
     /// A directory that is being split gives up these names,
@@ -155,6 +158,7 @@ impl Part {
             | Self::Conform(Conformed { part: inode, .. })
             | Self::Give { directory: inode, .. }
             | Self::Take { part: inode, .. } => Some(*inode),
+            Self::By { part, .. } => part.concerns(),
             Self::Make(_) | Self::Token => None,
         }
     }
@@ -177,6 +181,14 @@ impl Part {
         }
     }
 
+    /// Only where it may be done by `user`, if that matters.
+    pub(crate) fn by(self, user: Option<u32>) -> Self {
+        match user {
+            Some(user) => Self::By { user, part: Box::new(self) },
+            None => self,
+        }
+    }
+
     /// What it changes: whoever believes any of it has to be told before.
     pub(crate) fn touches(&self) -> Vec<Touched<'_>> {
         match self {
@@ -188,6 +200,7 @@ impl Part {
             Self::Conform(conformed) => vec![Touched::inode(conformed.part)],
             Self::Give { directory, moved } => moved.touches(*directory),
             Self::Take { part, moved } => moved.touches(*part),
+            Self::By { part, .. } => part.touches(),
             // Nobody knows of it yet.
             Self::Make(_) | Self::Token => Vec::new(),
         }

@@ -55,6 +55,7 @@ impl<K: Kv> Shard<K> {
             };
             return parts.iter_mut().map(vote).collect();
         }
+        parts = parts.into_iter().map(|part| self.as_given(part)).collect::<Result<_>>()?;
         for part in &parts {
             match self.may_promise(transaction, part) {
                 Ok(()) => {}

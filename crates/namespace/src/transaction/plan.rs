@@ -29,13 +29,17 @@ pub(crate) enum Operation {
         first: TransactionId,
         making: Making,
     },
+    /// Only of what belongs to `owner`, if that is said.
     Rmdir {
         parent: InodeId,
         name: Name,
+        owner: Option<u32>,
     },
+    /// As that.
     Unlink {
         parent: InodeId,
         name: Name,
+        owner: Option<u32>,
     },
     Link {
         inode: InodeId,
@@ -93,6 +97,10 @@ pub(crate) struct Renaming {
     pub(crate) replaces: bool,
     /// Whose the whiteout is that is left behind.
     pub(crate) whiteout: Option<Credentials>,
+    /// What is moved, and what is at the target, has to belong to these, where that is said.
+    pub(crate) owners: [Option<u32>; 2],
+    /// Who wants to take the target's name away, where its shard has to look whether that may be.
+    pub(crate) remover: Option<u32>,
     /// What is moved seems to be a directory, and to another one: no other such move may be under way.
     pub(crate) needs_token: bool,
 }
@@ -306,7 +314,9 @@ impl Plan {
                     Operation::Mkdir { parent, name, .. } => {
                         (*parent, name, Some(Edge { child: *parent, kind: FileType::Directory }))
                     }
-                    Operation::Rmdir { parent, name } | Operation::Unlink { parent, name } => (*parent, name, None),
+                    Operation::Rmdir { parent, name, .. } | Operation::Unlink { parent, name, .. } => {
+                        (*parent, name, None)
+                    }
                     Operation::Link { inode, parent, name } => {
                         (*parent, name, Some(Edge { child: *inode, kind: FileType::Regular }))
                     }
@@ -392,9 +402,10 @@ impl Plan {
             }
             (_, None) => Step::Refuse(Errno::ENOENT),
             (Operation::Rmdir { .. }, Some(edge)) if !is_dir(edge) => Step::Refuse(Errno::ENOTDIR),
-            (Operation::Rmdir { .. }, Some(edge)) => ask([Part::Rmdir(edge.child)]),
+            (Operation::Rmdir { owner, .. }, Some(edge)) => ask([Part::Rmdir(edge.child).by(*owner)]),
             (_, Some(edge)) if is_dir(edge) => Step::Refuse(Errno::EISDIR),
-            (_, Some(edge)) => ask([Part::Unlink(edge.child)]),
+            (Operation::Unlink { owner, .. }, Some(edge)) => ask([Part::Unlink(edge.child).by(*owner)]),
+            (_, Some(_)) => Step::Refuse(Errno::EIO),
         }
     }
 
@@ -419,7 +430,7 @@ impl Plan {
                 }
                 self.moved = Some(moved);
                 self.stage = Stage::Second;
-                ask([entry(&renaming.target, Some(moved))])
+                ask([entry(&renaming.target, Some(moved)).by(renaming.remover)])
             }
             (Stage::Second, [vote]) => {
                 let Some((other, target_in)) = vote.entry(renaming.target.0) else { return Step::Refuse(Errno::EIO) };
@@ -477,7 +488,8 @@ impl Plan {
     fn ask_inodes(&mut self, renaming: &Renaming) -> Step {
         let Some(moved) = self.moved else { return Step::Again };
         self.stage = Stage::Last;
-        let mut parts = vec![Part::Move { inode: moved.child, parent: self.target_in }];
+        let [owner, other_owner] = renaming.owners;
+        let mut parts = vec![Part::Move { inode: moved.child, parent: self.target_in }.by(owner)];
         let Some(other) = self.other else { return ask(parts) };
         if other.child == moved.child {
             // Who asked moves what it knows of these names all the same: it gets leases on them.
@@ -485,13 +497,14 @@ impl Plan {
             return Step::Decide(Some(moved));
         }
         let is_dir = |edge: Edge| edge.kind == FileType::Directory;
-        parts.push(match (is_dir(moved), is_dir(other)) {
+        let part = match (is_dir(moved), is_dir(other)) {
             _ if renaming.exchanges => Part::Move { inode: other.child, parent: self.source_in },
             (true, false) => return Step::Refuse(Errno::ENOTDIR),
             (false, true) => return Step::Refuse(Errno::EISDIR),
             (true, true) => Part::Rmdir(other.child),
             (false, false) => Part::Unlink(other.child),
-        });
+        };
+        parts.push(part.by(other_owner));
         ask(parts)
     }
 }

@@ -2,6 +2,7 @@
 //! them where the decision was lost.
 
 use kv::Kv;
+use types::cred::Conditions;
 use types::error::Errno;
 use types::id::{InodeId, TransactionId};
 use types::name::Name;
@@ -45,7 +46,8 @@ impl<K: Kv> Shard<K> {
             return Ok(());
         }
         let number = making.new.id.0;
-        let exactly = Exactly { session: NOBODY, sequence: number, answered_below: number };
+        let exactly =
+            Exactly { session: NOBODY, sequence: number, answered_below: number, given: Conditions::default() };
         if let Err(Error::Blocked(_)) = self.under_way(exactly) {
             return Ok(());
         }

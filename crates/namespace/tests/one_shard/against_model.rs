@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use types::attr::{Attr, FileType, SetAttr, SetTime};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId};
@@ -380,8 +380,12 @@ impl World {
 
     fn shard_does(&mut self, request: &Request) -> Result<Option<InodeView>, Errno> {
         let Request { session, sequence, op, .. } = request;
-        let exactly =
-            Exactly { session: *session, sequence: *sequence, answered_below: self.answered[session.0 as usize] + 1 };
+        let exactly = Exactly {
+            session: *session,
+            sequence: *sequence,
+            answered_below: self.answered[session.0 as usize] + 1,
+            given: Conditions::default(),
+        };
         let exactly = Exactly { answered_below: exactly.answered_below.min(*sequence), ..exactly };
         let id = |inode: &InodeId| self.ids.get(inode).copied().unwrap_or(InodeId(0xdead));
         let shard = &mut self.bed.shard;

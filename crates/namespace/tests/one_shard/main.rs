@@ -10,6 +10,7 @@ mod drafts;
 mod ends;
 mod flags;
 mod flock;
+mod given;
 mod inline;
 mod leases;
 mod locks;

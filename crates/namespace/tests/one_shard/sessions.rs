@@ -4,6 +4,7 @@ use namespace::error::Error;
 use namespace::shard::{Config, Limits};
 use namespace::view::{Create, Exactly, Settle, Telling};
 use types::attr::{FileType, SetAttr};
+use types::cred::Conditions;
 use types::error::Errno;
 use types::id::{InodeId, SessionId};
 use types::name::Name;
@@ -40,7 +41,7 @@ fn a_refused_change_is_tried_again() {
     let mut bed = Bed::new();
     let exactly = bed.next(A);
     assert_eq!(refused(bed.shard.rmdir(exactly, ROOT, &name("d"))), Errno::ENOENT);
-    let made = Exactly { session: B, sequence: 1, answered_below: 1 };
+    let made = Exactly { session: B, sequence: 1, answered_below: 1, given: Conditions::default() };
     bed.shard.mkdir(made, ROOT, &name("d"), 0o755, CRED).unwrap();
     bed.shard.rmdir(exactly, ROOT, &name("d")).unwrap();
     bed.turn();
@@ -76,7 +77,8 @@ fn a_repeated_create_opens_again_after_a_restart() {
 fn stored_answers_are_bounded() {
     let limits = Limits { replies_per_session: 3, ..Limits::default() };
     let mut bed = Bed::with(Config { limits, ..crate::common::config() });
-    let exactly = |sequence, answered_below| Exactly { session: A, sequence, answered_below };
+    let exactly =
+        |sequence, answered_below| Exactly { session: A, sequence, answered_below, given: Conditions::default() };
     for sequence in 1..=3 {
         bed.shard.mkdir(exactly(sequence, 1), ROOT, &name(&sequence.to_string()), 0, CRED).unwrap();
     }

@@ -7,6 +7,7 @@ use kv::{Batch, Kv, KvError, Syncer};
 use namespace::shard::Shard;
 use namespace::view::{Create, Exactly, Looked};
 use types::attr::FileType;
+use types::cred::Conditions;
 use types::name::Name;
 use types::time::Timestamp;
 
@@ -104,7 +105,7 @@ fn speed() {
     shard.session_open(A, b"").expect("opens");
     let mut sequence = 0;
     let directory = |shard: &mut Shard<Nothing>, sequence: u64| {
-        let exactly = Exactly { session: A, sequence, answered_below: sequence };
+        let exactly = Exactly { session: A, sequence, answered_below: sequence, given: Conditions::default() };
         let name = Name::new(format!("directory{sequence}").as_bytes()).expect("valid");
         let made = shard.mkdir(exactly, ROOT, &name, 0o755, CRED).expect("made").attr.inode;
         shard.commit().expect("commits");
@@ -119,7 +120,12 @@ fn speed() {
                 directories.push(directory(&mut shard, sequence));
             }
             sequence += 1;
-            let exactly = Exactly { session: A, sequence, answered_below: sequence.saturating_sub(64).max(1) };
+            let exactly = Exactly {
+                session: A,
+                sequence,
+                answered_below: sequence.saturating_sub(64).max(1),
+                given: Conditions::default(),
+            };
             let name = &names[n as usize];
             let create = Create {
                 parent: directories[directories.len() - 1],

@@ -7,7 +7,7 @@ use namespace::shard::Shard;
 use namespace::transaction::part::{Part, Vote};
 use namespace::transaction::{Haste, Message, Outcome, Outgoing, Reply};
 use namespace::view::{Exactly, PolicyChange, Rename};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::name::Name;
 use types::placement::Placement;
@@ -64,7 +64,8 @@ fn who_meets_a_promise_makes_its_shard_ask_once() {
 /// A shard that is to make a directory in the other one, as the second thing that is asked for.
 fn making() -> (Shard<MemoryKv>, TransactionId) {
     let mut shard = shard();
-    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+    let exactly =
+        |sequence| Exactly { session: ASKER, sequence, answered_below: sequence, given: Conditions::default() };
     let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
     shard.set_policy(exactly(1), ROOT, &change).expect("set");
     let cred = Credentials { uid: 0, gid: 0, umask: 0 };
@@ -111,7 +112,7 @@ fn a_refusal_goes_with_the_turn_that_it_rests_on() {
     let finish = shard.take_outgoing().pop().expect("a message").message;
     shard.replied(ShardId(1), &finish, Reply::Done).expect("forgotten");
     shard.commit().expect("commits");
-    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1 };
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1, given: Conditions::default() };
     let cred = Credentials { uid: 0, gid: 0, umask: 0 };
     let (from, to) = (name("d"), name("x"));
     let rename =
@@ -130,7 +131,7 @@ fn a_refusal_goes_with_the_turn_that_it_rests_on() {
 #[test]
 fn who_renames_a_directory_waits_for_none_that_began_later() {
     let mut shard = shard();
-    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1 };
+    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: 1, given: Conditions::default() };
     let cred = Credentials { uid: 0, gid: 0, umask: 0 };
     let dir = shard.mkdir(exactly(1), ROOT, &name("dir"), 0o755, cred).expect("made").attr.inode;
     let change = PolicyChange { directories: Some(Placement::Shard(ShardId(1))), ..PolicyChange::default() };
@@ -195,7 +196,8 @@ fn nothing_is_kept_for_a_session_that_ends_meanwhile() {
 #[test]
 fn nothing_is_kept_for_a_change_that_was_given_up() {
     let cred = Credentials { uid: 0, gid: 0, umask: 0 };
-    let exactly = |sequence| Exactly { session: ASKER, sequence, answered_below: sequence };
+    let exactly =
+        |sequence| Exactly { session: ASKER, sequence, answered_below: sequence, given: Conditions::default() };
     for ends_before in [true, false] {
         let (mut shard, _) = making();
         let prepare = shard.take_outgoing().pop().expect("a message").message;

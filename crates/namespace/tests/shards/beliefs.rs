@@ -202,6 +202,7 @@ fn changes(part: &Part, inode: InodeId) -> bool {
         Part::Link { inode: id, .. } | Part::Unlink(id) | Part::Rmdir(id) | Part::Move { inode: id, .. } => {
             *id == inode
         }
+        Part::By { part, .. } => changes(part, inode),
         Part::Divide { inode: id, .. } | Part::Hold(id) => *id == inode,
         Part::Conform(conformed) => conformed.part == inode,
         // Its links.

@@ -7,7 +7,7 @@ use namespace::transaction::part::{Part, Vote};
 use namespace::transaction::{Message, Reply};
 use namespace::view::{Create, Exactly, GroupSpace, PoolSpace, SpaceClass};
 use types::attr::{FileType, SetAttr, SetTime};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId};
 use types::name::Name;
 use types::time::Timestamp;
@@ -46,7 +46,7 @@ impl Bed {
 
     fn exactly(&mut self) -> Exactly {
         self.sequence += 1;
-        Exactly { session: ASKER, sequence: self.sequence, answered_below: self.sequence }
+        Exactly { session: ASKER, sequence: self.sequence, answered_below: self.sequence, given: Conditions::default() }
     }
 
     fn create(&mut self, text: &str) -> Result<()> {

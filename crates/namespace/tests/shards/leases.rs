@@ -10,6 +10,7 @@ use namespace::view::Exactly;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use types::attr::{FileType, SetAttr};
+use types::cred::Conditions;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
 use types::placement::Placement;
 use types::time::Timestamp;
@@ -169,7 +170,8 @@ fn a_promise_is_not_given_to_a_transaction_that_was_given_up_meanwhile() {
 fn a_coordinator_gives_no_lease_on_what_it_has_locked() {
     let (asker, other) = (SessionId(1), SessionId(2));
     let mut shard = participant();
-    let exactly = |sequence| Exactly { session: asker, sequence, answered_below: sequence };
+    let exactly =
+        |sequence| Exactly { session: asker, sequence, answered_below: sequence, given: Conditions::default() };
     let change = namespace::view::PolicyChange {
         directories: Some(Placement::Shard(ShardId(1))),
         ..namespace::view::PolicyChange::default()

@@ -12,6 +12,7 @@ mod crowds;
 mod dividing;
 mod durable;
 mod flags;
+mod given;
 mod holding;
 mod leases;
 mod node;

@@ -14,7 +14,7 @@ use namespace::view::{
     SpaceClass, Telling, Walked,
 };
 use types::attr::{FileType, SetAttr};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId, TransactionId};
@@ -376,7 +376,8 @@ impl Node {
                     self.shard.session_tell(session, b"", &Telling::whole(&[], &[]))?;
                     self.shard.listen(session, true);
                 }
-                let exactly = Exactly { session, sequence: *sequence, answered_below: *sequence };
+                let exactly =
+                    Exactly { session, sequence: *sequence, answered_below: *sequence, given: Conditions::default() };
                 self.perform(exactly, op).map(Told::Client)
             }
             Body::Shard { message, .. } => self.serve(message).map(Told::Shard),

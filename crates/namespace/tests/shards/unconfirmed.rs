@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use types::attr::FileType;
+use types::cred::Conditions;
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
@@ -49,7 +50,7 @@ impl Alone {
 
     fn next(&mut self) -> Exactly {
         self.sequence += 1;
-        Exactly { session: ASKER, sequence: self.sequence, answered_below: self.sequence }
+        Exactly { session: ASKER, sequence: self.sequence, answered_below: self.sequence, given: Conditions::default() }
     }
 
     fn create(&mut self, parent: InodeId, text: &str) -> Result<InodeId> {

@@ -41,6 +41,8 @@ struct Stopped {
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
         let dir = self.selection.find_dir()?;
+        // It says what is unmounted, and which process is killed.
+        dir.must_be_own()?;
         let spec = dir.spec()?;
         let was_running = dir.is_running()?;
         // Before anything is stopped, so that what is refused has changed nothing.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use crate::command::down::stop_supervisor;
 use crate::command::interrupts::{catch_interrupts, lead_session};
 use crate::command::this_program;
 use crate::failure::{Failure, usage};
-use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec};
+use crate::local::dir::{ClusterDir, LOOPBACK, Made, Spec, is_trusted, own_uid};
 use crate::local::plan;
 use crate::local::ready::Missed;
 use crate::local::state::{Phase, ProcessState, State};
@@ -332,7 +333,11 @@ fn check_mount_point(mount: &Path) -> Result<(), Failure> {
 
 fn refuse_foreign(dir: &ClusterDir) -> Result<(), Failure> {
     let root = dir.root();
-    if !root.exists() || dir.exists() {
+    if dir.exists() {
+        // Of one that this user may not read, the best word is that.
+        return dir.spec().map(drop);
+    }
+    if !root.exists() {
         return Ok(());
     }
     if !root.is_dir() {
@@ -348,6 +353,13 @@ fn refuse_foreign(dir: &ClusterDir) -> Result<(), Failure> {
 /// Everything that is not there yet; what is there stays as it is.
 fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
     dir.make_folders()?;
+    // Who has made it knows it, and with it all data.
+    if fs::symlink_metadata(dir.key_file()).is_ok_and(|found| found.uid() != own_uid()) {
+        return Err(usage!(
+            "{} is another user's: be its owner, or make a cluster elsewhere",
+            dir.key_file().display()
+        ));
+    }
     if !dir.key_file().exists() {
         if dir.exists() {
             return Err(usage!("{} is missing: put it back from a backup", dir.key_file().display()));
@@ -360,13 +372,13 @@ fn make(dir: &ClusterDir, spec: &Spec) -> Result<(), Failure> {
     Ok(dir.save_spec(spec)?)
 }
 
-/// What a first start that was broken off leaves is not foreign, nor what mkfs makes.
+/// What a first start that was broken off leaves is not foreign, nor what mkfs makes. What somebody else has put there is:
+/// it would be taken for ours.
 fn is_foreign(entry: fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
-    !matches!(&*name, "run" | "log" | "cluster.key" | "lost+found")
-        && !name.ends_with(".toml")
-        && !name.ends_with(".new")
+    let is_left = matches!(&*name, "run" | "log" | "cluster.key") || name.ends_with(".toml") || name.ends_with(".new");
+    name != "lost+found" && !(is_left && entry.metadata().is_ok_and(|found| is_trusted(&found)))
 }
 
 fn start_supervisor(dir: &ClusterDir, detach: bool) -> Result<Child> {

@@ -12,7 +12,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -128,10 +128,14 @@ impl ClusterDir {
     }
 
     /// Makes those that are missing: the directory itself, for this user alone, and what is in it beside the services'.
-    pub(crate) fn make_folders(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Also where somebody else can have put one there: they would choose the key, and which of our files we write.
+    pub(crate) fn make_folders(&self) -> Result<(), Failure> {
         for path in [self.root.clone(), self.root.join("run"), self.root.join("log")] {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.with_context(|| format!("cannot make {}", path.display()))?;
+            must_be_own(&path)?;
         }
         Ok(())
     }
@@ -140,6 +144,20 @@ impl ClusterDir {
     pub(crate) fn exists(&self) -> bool {
         let is_hidden = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
         self.spec_file().try_exists().unwrap_or_else(|error| is_hidden(&error))
+    }
+
+    /// This user has put it there, and what a link in its place leads to.
+    pub(crate) fn is_of_this_user(&self) -> bool {
+        let found = [fs::symlink_metadata(&self.root), fs::metadata(&self.root)];
+        found.into_iter().all(|found| found.is_ok_and(|found| found.uid() == own_uid()))
+    }
+
+    /// Before what is written there is done to processes and mounts of this user, or its key is used.
+    ///
+    /// # Errors
+    /// Where somebody else can have written it.
+    pub(crate) fn must_be_own(&self) -> Result<(), Failure> {
+        must_be_own(&self.root)
     }
 
     /// # Errors
@@ -186,7 +204,7 @@ impl ClusterDir {
     }
 
     /// Waits for its turn to start the cluster, or to make it larger while it runs.
-    pub(crate) fn lock_growing(&self) -> Result<Lock> {
+    pub(crate) fn lock_growing(&self) -> Result<Lock, Failure> {
         self.make_folders()?;
         let path = self.run("growing");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -215,6 +233,35 @@ fn lock_by(file: File, path: &Path, try_lock: TryLock) -> Result<Option<Lock>> {
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
+}
+
+/// Nobody else can change what is in it, or put another one in its place.
+pub(crate) fn is_own(folder: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(folder)?;
+    Ok(found.is_dir() && found.uid() == own_uid() && found.mode() & 0o022 == 0)
+}
+
+/// A link that this user or root has made may lead to it.
+fn must_be_own(folder: &Path) -> Result<(), Failure> {
+    let look = || Ok(is_trusted(&fs::symlink_metadata(folder)?) && is_own(&fs::canonicalize(folder)?)?);
+    if look().map_err(|error: io::Error| usage!("{}: {error}", folder.display()))? {
+        return Ok(());
+    }
+    Err(usage!(
+        "{0} is not a directory that this user alone can change: be its owner, and if nobody else may have put anything there, \
+         `chmod go-w {0}`; or give another one with --dir",
+        folder.display()
+    ))
+}
+
+/// This user has put it there, or root, who may do everything anyway.
+pub(crate) fn is_trusted(found: &fs::Metadata) -> bool {
+    [0, own_uid()].contains(&found.uid())
+}
+
+pub(crate) fn own_uid() -> u32 {
+    // SAFETY: geteuid cannot fail and touches no memory.
+    unsafe { libc::geteuid() }
 }
 
 /// Readers see the old content or the new, never half of it, also where the disk is full or the process is killed.
@@ -246,6 +293,8 @@ fn replace(path: &Path, content: &[u8], settle: fn(&File) -> io::Result<()>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -264,6 +313,36 @@ mod tests {
         let look = lock_by(file, &path, File::try_lock_shared).expect("lockable").expect("free");
         assert!(!dir.is_running().expect("readable"), "another one who looks is none who runs");
         drop(look);
+    }
+
+    #[test]
+    fn what_somebody_else_can_have_put_there_is_refused() {
+        let place = tempfile::tempdir().expect("a folder");
+        let part = |name: &str| place.path().join(name);
+        let make = |name: &str| ClusterDir::at(&part(name)).expect("an absolute path").make_folders();
+        let refuse = |name: &str, why: &str| {
+            let failure = make(name).expect_err(why);
+            assert!(failure.code() == 2 && failure.to_string().contains("alone can change"), "{failure}");
+        };
+        let open = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        make("new").expect("nothing is in its way");
+        std::os::unix::fs::symlink(part("new"), part("link")).expect("linkable");
+        make("link").expect("a link of this user's");
+        for inner in ["", "run", "log"] {
+            open(part("new").join(inner), 0o775);
+            refuse("new", "others can write there");
+            open(part("new").join(inner), 0o755);
+            make("new").expect("others can only look");
+        }
+        if own_uid() == 0 {
+            for inner in ["", "run", "log"] {
+                std::os::unix::fs::chown(part("new").join(inner), Some(12345), None).expect("root may");
+                refuse("new", "it is another user's");
+                std::os::unix::fs::chown(part("new").join(inner), Some(0), None).expect("root may");
+            }
+            std::os::unix::fs::lchown(part("link"), Some(12345), None).expect("root may");
+            refuse("link", "another user chooses what it leads to");
+        }
     }
 
     #[test]

@@ -2,15 +2,14 @@
 //! The address of mgmtd is in the mount's source; the key's path is not, since every user can read that.
 
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::dir::write_atomically;
+use super::dir::{is_own, own_uid, write_atomically};
 use super::log;
 
 /// Longest name of a mount that is a file's name as it is, in bytes: with an ending, and that of a new one being written, it is
@@ -170,19 +169,10 @@ fn make_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Nobody else can change what is in it, or put another one in its place.
-fn is_own(folder: &Path) -> io::Result<bool> {
-    let found = fs::symlink_metadata(folder)?;
-    Ok(found.is_dir() && found.uid() == own_uid() && found.mode() & 0o022 == 0)
-}
-
-fn own_uid() -> u32 {
-    // SAFETY: geteuid cannot fail and touches no memory.
-    unsafe { libc::geteuid() }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]

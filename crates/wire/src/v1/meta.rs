@@ -4,7 +4,7 @@
 //! its first execution.
 
 use types::attr::{Attr, FileType, SetAttr};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::flags::FileFlags;
 use types::id::{GroupId, InodeId, PoolId, ShardId};
 use types::layout::{Layout, LayoutPolicy};
@@ -119,8 +119,9 @@ messages! {
     GetAttr { inode: InodeId }
     /// Replied with `InodeReply`. `size` only after the objects were truncated under a write intent; or `inline`: the
     /// contents are in the metadata, and are truncated with it. `EOPNOTSUPP` where they are not, or no longer fit, or
-    /// where there are objects and the session has no write intent.
-    Set { exactly: Exactly, inode: InodeId, change: SetAttr, inline: bool }
+    /// where there are objects and the session has no write intent. `ECANCELED` where it is not as `given`, as that of the
+    /// changes below.
+    Set { exactly: Exactly, inode: InodeId, change: SetAttr, inline: bool, given: Conditions }
 
     /// Makes a regular file, device node, fifo or socket; replied with `InodeReply`.
     Create {
@@ -150,8 +151,8 @@ messages! {
     /// Replied with `InodeReply` of the linked inode.
     Link { exactly: Exactly, inode: InodeId, parent: InodeId, name: Name }
     /// Replied with `ChangeReply`, as are the next two.
-    Unlink { exactly: Exactly, parent: InodeId, name: Name }
-    Rmdir { exactly: Exactly, parent: InodeId, name: Name }
+    Unlink { exactly: Exactly, parent: InodeId, name: Name, given: Conditions }
+    Rmdir { exactly: Exactly, parent: InodeId, name: Name, given: Conditions }
     Rename {
         exactly: Exactly,
         source_parent: InodeId,
@@ -163,6 +164,8 @@ messages! {
         flags: u32,
         /// Whose a whiteout is.
         cred: Credentials,
+        /// Also of what is at the target.
+        given: Conditions,
     }
     /// Replied with `Symlink target` as `Bytes` in `ReadlinkReply`. `accesses`: whether that changes the access time.
     Readlink { inode: InodeId, accesses: AccessTimes }
@@ -302,11 +305,12 @@ messages! {
         /// `XATTR_CREATE` = 1, `XATTR_REPLACE` = 2, as in `<linux/xattr.h>`; `KILL_SGID` = 0x100: an access ACL from one
         /// who is not in the file's group, so set-group-id goes.
         flags: u32,
+        given: Conditions,
     }
     /// Replied with `XattrNames`.
     ListXattr { inode: InodeId }
     XattrNames { names: Vec<Bytes> }
-    RemoveXattr { exactly: Exactly, inode: InodeId, name: Bytes }
+    RemoveXattr { exactly: Exactly, inode: InodeId, name: Bytes, given: Conditions }
 
     /// Makes durable on disk all that was answered before; answers `Empty`. `inline`: so are the file's contents, which
     /// are in the metadata; `EOPNOTSUPP` where they are not.

@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use types::attr::{Attr, FileType, SetAttr, SetTime};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{
@@ -293,6 +293,7 @@ use wire::{hello, op};
 samples! {
     values {
         Credentials { uid, gid, umask }
+        Conditions { owner, group, fixed, remover }
         ObjectId { inode, stripe }
         Attr { inode, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime }
         SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, kill_sgid, flags }
@@ -400,15 +401,15 @@ samples! {
         meta::Lookup { parent, name }
         meta::LookupReply { found, absent_lease_ms }
         meta::GetAttr { inode }
-        meta::Set { exactly, inode, change, inline }
+        meta::Set { exactly, inode, change, inline, given }
         meta::Create { exactly, parent, name, kind, mode, rdev, cred, open, write_intent, exclusive, draft }
         meta::TmpFile { exactly, parent, mode, cred, write_intent }
         meta::Mkdir { exactly, parent, name, mode, cred }
         meta::Symlink { exactly, parent, name, target, cred }
         meta::Link { exactly, inode, parent, name }
-        meta::Unlink { exactly, parent, name }
-        meta::Rmdir { exactly, parent, name }
-        meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags, cred }
+        meta::Unlink { exactly, parent, name, given }
+        meta::Rmdir { exactly, parent, name, given }
+        meta::Rename { exactly, source_parent, source_name, target_parent, target_name, flags, cred, given }
         meta::Readlink { inode, accesses }
         meta::ReadlinkReply { target }
         meta::ReadDir { inode, cookie, count, attributes, accesses }
@@ -428,10 +429,10 @@ samples! {
         meta::ReadInlineReply { inode, bytes }
         meta::GetXattr { inode, name }
         meta::XattrReply { value }
-        meta::SetXattr { exactly, inode, name, value, flags }
+        meta::SetXattr { exactly, inode, name, value, flags, given }
         meta::ListXattr { inode }
         meta::XattrNames { names }
-        meta::RemoveXattr { exactly, inode, name }
+        meta::RemoveXattr { exactly, inode, name, given }
         meta::Fsync { inode, inline }
         meta::StatFs {}
         meta::StatFsReply { inodes, total_bytes, free_bytes }

@@ -26,6 +26,9 @@ pub(super) mod part {
     pub(crate) const FLAGS: u8 = 16;
     /// Before all other numbers, of a directory that is made at once.
     pub(crate) const AT_ONCE: u8 = 17;
+    /// Before the number of an entry, of an inode that loses a name, or whose name is moved, and followed by a user. In
+    /// messages alone.
+    pub(crate) const BY: u8 = 18;
 }
 
 /// Before a vote.

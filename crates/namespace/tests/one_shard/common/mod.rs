@@ -14,7 +14,7 @@ use namespace::view::{
     TimeChange,
 };
 use types::attr::{FileType, SetAttr};
-use types::cred::Credentials;
+use types::cred::{Conditions, Credentials};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, PoolId, SessionId, ShardId};
 use types::lock::{Held, LockKind, LockMode, LockRange};
@@ -140,7 +140,7 @@ impl Bed {
     pub fn next(&mut self, session: SessionId) -> Exactly {
         let sequence = &mut self.sequences[session.0 as usize];
         *sequence += 1;
-        Exactly { session, sequence: *sequence, answered_below: *sequence }
+        Exactly { session, sequence: *sequence, answered_below: *sequence, given: Conditions::default() }
     }
 
     pub fn create(&mut self, parent: InodeId, text: &str) -> Result<InodeView> {
