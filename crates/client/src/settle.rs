@@ -20,6 +20,9 @@ use crate::router::{Client, Destination};
 /// Attempts to settle a file that others write to; then it is left to the last of them.
 const SETTLE_ATTEMPTS: usize = 3;
 
+/// No number of intents. In a refusal: others intend to write the file. In a request: the objects were not asked.
+const NO_INTENTS: u64 = 0;
+
 /// When it is first looked again whether a truncate has ended; each further pause is twice as long, up to the longest.
 const LOOK_IF_CUT: Duration = Duration::from_micros(500);
 const LOOK_IF_CUT_MAX: Duration = Duration::from_millis(10);
@@ -309,8 +312,10 @@ impl Client {
             self.shared.gives_up(inode);
             Some((outcome, std::mem::replace(&mut file.intent, Intent::None)))
         });
-        let Some((outcome, Intent::Held { exclusive, intents, .. })) = state else { return Ok(false) };
-        let mut gathered = (!exclusive).then_some(intents);
+        let Some((outcome, Intent::Held { exclusive, .. })) = state else { return Ok(false) };
+        // Where others write too, the end of each one's intent makes what another has asked its objects count for nothing. They
+        // are asked by who is told that it was the last one.
+        let mut gathered = (!exclusive).then_some(NO_INTENTS);
         for attempt in 0..SETTLE_ATTEMPTS {
             match self.settle_once(caller, inode, &outcome, gathered, how).await {
                 Ok(settled) => {
@@ -327,7 +332,8 @@ impl Client {
         Ok(true)
     }
 
-    /// `None` where there is nothing more to settle, else the number of intents under which to ask the objects.
+    /// `None` where there is nothing more to settle, or others will do so; else the number of intents under which to ask the
+    /// objects.
     async fn settle_once(
         &self,
         caller: &Caller<'_>,
@@ -340,7 +346,7 @@ impl Client {
         let reply = self.call(caller, Destination::home(inode), &request.message).await?;
         self.shared.has_told_of_read(inode, request.message.read.as_ref());
         if !reply.settled {
-            return Ok(Some(reply.intents));
+            return Ok(Some(reply.intents).filter(|&intents| intents != NO_INTENTS));
         }
         self.shared.with_file(inode, |file| {
             file.settled(request.message.mtime);
@@ -349,7 +355,8 @@ impl Client {
         Ok(None)
     }
 
-    /// `gathered`: the number of intents under which the objects have to be asked; `None` where this client knows.
+    /// `gathered`: the number of intents under which the objects have to be asked, or [`NO_INTENTS`]; `None` where this client
+    /// knows.
     async fn settle_request(
         &self,
         caller: &Caller<'_>,
@@ -359,7 +366,10 @@ impl Client {
         how: Settling,
     ) -> Result<SettleRequest, Errno> {
         let (mut size, mut blocks, mut mtime) = (outcome.size, outcome.blocks.unwrap_or(0), outcome.mtime.clone());
-        if gathered.is_some() || outcome.blocks.is_none() {
+        if gathered == Some(NO_INTENTS) {
+            // Of a file that is settled after all, others have told it.
+            mtime = None;
+        } else if gathered.is_some() || outcome.blocks.is_none() {
             let objects = self.gather(caller, inode, &outcome.layout).await?;
             blocks = objects.blocks;
             if gathered.is_some() {
@@ -538,6 +548,23 @@ mod tests {
             client.settle_request(&caller, FILE, &outcome, None, Settling::Close).await.map(|request| request.message)
         });
         assert_eq!(settled.map(|message| (message.size, message.blocks, message.gathered)), Ok((8192, 16, None)));
+    }
+
+    /// Thousands may close it one after the other.
+    #[test]
+    fn who_settles_a_file_that_others_write_asks_its_objects_only_when_it_is_the_last_one() {
+        let caller = Caller::patient(Credentials::default());
+        test_client::run(async |client| {
+            let mut file = test_client::file(FILE);
+            file.wrote(0, 8192, Timestamp(9));
+            let outcome = Outcome::of(&file);
+            let request = async |gathered| {
+                let request = client.settle_request(&caller, FILE, &outcome, Some(gathered), Settling::Close).await;
+                request.map(|SettleRequest { message, .. }| (message.gathered, message.mtime, message.release))
+            };
+            assert_eq!(request(NO_INTENTS).await, Ok((Some(NO_INTENTS), None, true)));
+            assert_eq!(request(7).await, Err(Errno::EIO), "no object answers");
+        });
     }
 
     /// Others may have been told of what the objects have by then.

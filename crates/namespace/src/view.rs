@@ -295,7 +295,13 @@ pub struct Drafted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settled {
     pub settled: bool,
+    /// Where it is not settled, [`Settled::LEFT_TO_OTHERS`] where others intend to write it.
     pub intents: u64,
+}
+
+impl Settled {
+    /// No epoch of intents is this one.
+    pub const LEFT_TO_OTHERS: u64 = 0;
 }
 
 /// One page of a directory.

@@ -357,7 +357,9 @@ impl<K: Kv> Shard<K> {
         if !self.namespace.existing(settle.inode)?.has(UNSETTLED) {
             self.holds.settled(settle.inode);
         }
-        let intents = self.holds.intents(settle.inode);
+        // Until they have ended theirs, whatever the objects say is refused: the last of them settles it.
+        let is_left = !settled && self.holds.others_intend(exactly.session, settle.inode);
+        let intents = if is_left { Settled::LEFT_TO_OTHERS } else { self.holds.intents(settle.inode) };
         if let Some(read) = settle.read {
             self.namespace.was_read(settle.inode, read)?;
         }

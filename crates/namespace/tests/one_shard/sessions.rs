@@ -2,7 +2,7 @@
 
 use namespace::error::Error;
 use namespace::shard::{Config, Limits};
-use namespace::view::{Create, Exactly, Settle, Telling};
+use namespace::view::{Create, Exactly, Settle, Settled, Telling};
 use types::attr::{FileType, SetAttr};
 use types::cred::Conditions;
 use types::error::Errno;
@@ -431,6 +431,28 @@ fn making_gives_the_intent_and_settling_closes() {
     bed.unlink(ROOT, "f").unwrap();
     bed.turn();
     assert_eq!(refused(bed.stat(f)), Errno::ESTALE, "it was closed, so its last name was all that held it");
+}
+
+#[test]
+fn who_settles_while_others_intend_to_write_leaves_it_to_the_last_of_them() {
+    let mut bed = Bed::in_objects();
+    let f = bed.file(ROOT, "f");
+    for session in [A, B] {
+        bed.write_intent(session, f).unwrap();
+    }
+    let left = Settled { settled: false, intents: Settled::LEFT_TO_OTHERS };
+    let epoch = bed.stat(f).unwrap().intents;
+    assert_eq!(bed.settle(A, f, 0, Some(epoch), true), left);
+    assert_eq!(
+        bed.settle(A, f, 0, Some(Settled::LEFT_TO_OTHERS), true),
+        left,
+        "it is nothing to ask the objects under"
+    );
+    let refused = bed.settle(B, f, 0, Some(epoch), true);
+    assert_eq!((refused.settled, refused.intents), (false, bed.stat(f).unwrap().intents), "it was the last one");
+    assert!(!bed.settle(B, f, 0, Some(Settled::LEFT_TO_OTHERS), true).settled);
+    assert!(bed.settle(B, f, 5, Some(refused.intents), true).settled);
+    bed.turn();
 }
 
 /// Nobody holds the file when its last writer settles it with what the objects say.

@@ -265,7 +265,7 @@ messages! {
     }
     SettleReply {
         /// False: others wrote meanwhile (or the intent was lost in a restart): ask the objects and settle again with
-        /// `gathered = Some(intents)`.
+        /// `gathered = Some(intents)`. With `intents = 0` others intend to write it: the last of them settles it.
         settled: bool,
         intents: u64,
     }
