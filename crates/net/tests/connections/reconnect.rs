@@ -159,3 +159,17 @@ fn a_connection_that_nobody_uses_is_closed_and_one_with_a_question_under_way_is_
         assert_eq!((running.store.connects.get(), disconnects()), (2, 1));
     });
 }
+
+#[test]
+fn who_connects_again_after_disuse_begins_at_the_same_rail() {
+    run(async {
+        let running = serve_at("0.0.0.0:0".parse().unwrap(), identity(), Limits::default());
+        let at = |last| SocketAddr::from(([127, 0, 0, last], running.address.port()));
+        let limits = Limits { unused: Duration::from_millis(100), local_sockets: false, ..Limits::default() };
+        let peer = Rc::new(Peer::new(vec![at(2), at(3)], Rc::new(identity()), limits));
+        for round in 1..=3 {
+            assert_eq!(peer.connection().await.unwrap().address(), at(2));
+            until(|| running.store.disconnects.borrow().len() == round).await;
+        }
+    });
+}
