@@ -118,7 +118,7 @@ impl File {
             writers: 0,
             intent: Intent::None,
             untouched: false,
-            permissions: Permissions::of(&reply.attr),
+            permissions: Permissions::told(reply),
             flags: KnownFlags::new(reply.flags),
             size: reply.attr.size,
             blocks: reply.attr.blocks,
@@ -277,7 +277,7 @@ impl File {
 
     /// Who may do what, as an answer says.
     pub(crate) fn told_rights(&mut self, reply: &InodeReply) {
-        let told = Permissions::of(&reply.attr);
+        let told = Permissions::told(reply);
         if self.draft.is_none() && told != self.permissions {
             self.permissions = told;
             // Of two answers the older one may come last.

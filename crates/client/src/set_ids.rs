@@ -8,6 +8,7 @@ use types::flags::FileFlags;
 use types::id::InodeId;
 use types::name::Name;
 use types::xattr::{ACCESS_ACL, KILL_SGID};
+use wire::v1::meta::InodeReply;
 
 use crate::caller::Caller;
 use crate::names::Looked;
@@ -43,11 +44,17 @@ pub(crate) struct Permissions {
     mode: u32,
     uid: u32,
     gid: u32,
+    /// The program may do more than its caller, until somebody writes to it.
+    has_capability: bool,
 }
 
 impl Permissions {
     pub(crate) fn of(attr: &Attr) -> Self {
-        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid, has_capability: false }
+    }
+
+    pub(crate) fn told(reply: &InodeReply) -> Self {
+        Self { has_capability: reply.capability, ..Self::of(&reply.attr) }
     }
 
     fn has_set_ids(self) -> bool {
@@ -85,11 +92,12 @@ impl Client {
         who: &impl Standing,
     ) -> Result<bool, Errno> {
         let permissions = self.permissions(caller, inode).await?;
-        if !permissions.has_set_ids() {
+        if !permissions.has_set_ids() && !permissions.has_capability {
             return Ok(false);
         }
         let change = SetAttr { kill_sgid: permissions.loses_sgid(who), ..KILL };
-        if change.left_of(permissions.mode) == permissions.mode || who.is_privileged() {
+        let takes = permissions.has_capability || change.left_of(permissions.mode) != permissions.mode;
+        if !takes || who.is_privileged() {
             return Ok(false);
         }
         self.set(caller, inode, change).await.map(|_| true)
@@ -335,7 +343,7 @@ mod tests {
     use wire::codec::decode_body;
     use wire::frame::Status;
     use wire::op::Op;
-    use wire::v1::meta::{self, InodeReply};
+    use wire::v1::meta;
 
     use super::*;
     use crate::test_cluster::join;
@@ -370,7 +378,8 @@ mod tests {
         for (mode, gid, loses) in
             [(0o2766, 5, true), (0o2766, 6, false), (0o2777, 5, false), (0o4766, 5, false), (0o6600, 5, true)]
         {
-            assert_eq!(Permissions { mode, uid: 1, gid }.loses_sgid(&Member(6)), loses, "{mode:o} of group {gid}");
+            let permissions = Permissions { mode, uid: 1, gid, has_capability: false };
+            assert_eq!(permissions.loses_sgid(&Member(6)), loses, "{mode:o} of group {gid}");
         }
     }
 

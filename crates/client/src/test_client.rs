@@ -78,6 +78,7 @@ pub(crate) fn reply(inode: InodeId) -> InodeReply {
         inline_limit: 0,
         contents: None,
         flags: FileFlags::NONE,
+        capability: false,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use types::error::Errno;
 use types::id::InodeId;
-use types::xattr::{ACCESS_ACL, check_name};
+use types::xattr::{ACCESS_ACL, CAPABILITY, check_name};
 use wire::codec::Bytes;
 use wire::v1::meta;
 
@@ -62,9 +62,9 @@ impl Client {
     }
 
     /// The permission bits follow an access control list: who writes the file asks for them before the next write, as
-    /// that may have to clear set-group-id.
+    /// that may have to clear set-group-id. It may have to take a capability as well.
     fn rights_changed(&self, inode: InodeId, name: &[u8]) {
-        if name == ACCESS_ACL {
+        if [ACCESS_ACL, CAPABILITY].contains(&name) {
             self.shared.with_file(inode, |file| file.flags.recalled());
         }
     }
@@ -182,6 +182,9 @@ mod tests {
                 assert_eq!(clears().await, Ok(false), "nobody has to be asked");
                 client.setxattr(&caller, INODE, ACCESS_ACL, b"a list", 0).await.expect("set");
                 assert_eq!(clears().await, Ok(true));
+                client.setxattr(&caller, INODE, CAPABILITY, b"may", 0).await.expect("set");
+                assert_eq!(clears().await, Ok(true), "it goes with the write");
+                assert_eq!(clears().await, Ok(false), "it has gone");
             };
             let answers = async {
                 shard.opens_session(1).await;
@@ -189,6 +192,11 @@ mod tests {
                 shard.does(Op::SetXattr).await;
                 shard.next(Op::GetAttr).await.responder.reply(&of_mode(0o2676));
                 shard.next(Op::Set).await.responder.reply(&of_mode(0o676));
+                shard.does(Op::SetXattr).await;
+                let capable = wire::v1::meta::InodeReply { capability: true, ..of_mode(0o676) };
+                shard.next(Op::GetAttr).await.responder.reply(&capable);
+                shard.next(Op::Set).await.responder.reply(&of_mode(0o676));
+                shard.next(Op::GetAttr).await.responder.reply(&of_mode(0o676));
             };
             join(writes, answers).await;
         });

@@ -36,6 +36,7 @@ pub(crate) fn inode(view: InodeView) -> Box<meta::InodeReply> {
         inline_limit: view.inline_limit,
         contents: view.contents.map(Bytes),
         flags: view.flags,
+        capability: view.capability,
     })
 }
 

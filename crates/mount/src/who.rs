@@ -130,6 +130,7 @@ mod tests {
         assert!(has_group(STATUS, 8) && has_group(STATUS, 3000));
         assert!(!has_group(STATUS, 7) && !has_group(STATUS, 300) && !has_group("", 0));
         assert!(has_capability(STATUS, CAP_FSETID) && !has_capability(STATUS, CAP_FOWNER));
+        assert!(!has_capability(STATUS, CAP_LINUX_IMMUTABLE));
         assert!(!has_capability("CapEff:\tnone", CAP_FSETID));
     }
 
@@ -146,6 +147,7 @@ mod tests {
         assert!(who(0).is_privileged() && !who(1).is_privileged());
         assert!(who(1).is_in_group(5) && !who(1).is_in_group(6));
         assert!(!Who { is_unprivileged: true, ..who(0) }.is_privileged());
+        assert!(who(0).may_fix() && who(1).may_fix(), "by the word of the kernel");
     }
 
     #[test]

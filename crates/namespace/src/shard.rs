@@ -23,7 +23,7 @@ use crate::leases::Leases;
 use crate::locks::{LockLimits, Locks};
 use crate::namespace::{Bounds, CountsRecord, Namespace};
 use crate::ops::remove::Fate;
-use crate::schema::inode::{HAS_OBJECTS, HAS_XATTRS, Inode, Role, UNSETTLED};
+use crate::schema::inode::{HAS_CAPABILITY, HAS_OBJECTS, HAS_XATTRS, Inode, Role, UNSETTLED};
 use crate::schema::session::Outcome;
 use crate::schema::{orphan, session};
 use crate::shard::ending::{AT_ONCE, Ending};
@@ -495,6 +495,7 @@ impl<K: Kv> Shard<K> {
             inline_limit: inode.inline_limit().unwrap_or(0),
             contents: None,
             flags: inode.file_flags,
+            capability: inode.has(HAS_CAPABILITY),
         }
     }
 

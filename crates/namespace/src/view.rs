@@ -60,6 +60,7 @@ pub struct InodeView {
     /// These, where they were asked for.
     pub contents: Option<Vec<u8>>,
     pub flags: FileFlags,
+    pub capability: bool,
 }
 
 /// How far a directory has come.
@@ -134,6 +135,7 @@ impl InodeView {
             inline_limit: 0,
             contents: None,
             flags: FileFlags::NONE,
+            capability: false,
         }
     }
 }

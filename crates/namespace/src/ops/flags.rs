@@ -6,7 +6,7 @@ use types::flags::FileFlags;
 
 use crate::error::Result;
 use crate::ops::Place;
-use crate::schema::inode::Inode;
+use crate::schema::inode::{HAS_CAPABILITY, Inode};
 
 impl Inode {
     /// `EPERM` of what loses or gets no name, and no attribute.
@@ -29,13 +29,14 @@ impl Inode {
     }
 
     /// Whether those who write to it, which they do without asking, have to hear of what was changed: writes that were
-    /// permitted are not any more, or have to take set-user-id or set-group-id.
+    /// permitted are not any more, or have to take set-user-id, set-group-id or a capability.
     pub(crate) fn concerns_writers(&self, before: &Self) -> bool {
         let adds = |flag| self.file_flags.has(flag) && !before.file_flags.has(flag);
         let has_set_ids = u32::from(self.mode) & (S_ISUID | S_ISGID) != 0;
         let rights = |inode: &Self| (inode.mode, inode.uid, inode.gid);
         let may_take = self.kind == FileType::Regular && has_set_ids && rights(self) != rights(before);
-        adds(FileFlags::IMMUTABLE) || adds(FileFlags::APPEND) || may_take
+        let gets_capability = self.has(HAS_CAPABILITY) && !before.has(HAS_CAPABILITY);
+        adds(FileFlags::IMMUTABLE) || adds(FileFlags::APPEND) || may_take || gets_capability
     }
 }
 

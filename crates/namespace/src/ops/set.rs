@@ -45,7 +45,7 @@ impl<K: Kv> Namespace<K> {
             Some(size) => Some(self.truncated_contents(id, &inode, size)?),
             None => None,
         };
-        if change.uid.is_some() || change.gid.is_some() || change.size.is_some() {
+        if change.uid.is_some() || change.gid.is_some() || change.size.is_some() || change.kill_suid_sgid {
             self.drop_capability(id, inode)?;
         }
         let inode = self.existing(id)?;

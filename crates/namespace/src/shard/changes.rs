@@ -413,7 +413,7 @@ impl<K: Kv> Shard<K> {
             self.reform(exactly, inode, &found, DirectoryChange::SetXattr { name, value, flags })?;
         }
         self.namespace.set_xattr(inode, name, value, flags)?;
-        // The permission bits follow a list.
+        // The permission bits follow a list, and who writes takes a capability.
         if self.namespace.existing(inode)?.concerns_writers(&found) {
             self.tell_openers(exactly.session, inode);
         }

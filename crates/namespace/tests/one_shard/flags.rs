@@ -8,7 +8,7 @@ use types::error::Errno;
 use types::flags::FileFlags;
 use types::id::{InodeId, SessionId};
 use types::time::{AccessTimes, Timestamp};
-use types::xattr::ACCESS_ACL;
+use types::xattr::{ACCESS_ACL, CAPABILITY};
 
 use crate::common::{A, B, Bed, CRED, ROOT, config, refused};
 
@@ -285,6 +285,11 @@ fn who_has_a_file_open_hears_that_it_must_not_be_written_any_more() {
         bed.set_xattr(file, ACCESS_ACL, &list(group), 0).expect("set");
         assert_eq!(others.map(|session| heard(&mut bed, session)), [is_told; 2], "{group}");
         assert_eq!(bed.stat(file).expect("there").attr.mode, 0o2606 | u32::from(group) << 3);
+    }
+    // And whether it takes a capability.
+    for is_told in [true, false] {
+        bed.set_xattr(file, CAPABILITY, b"may", 0).expect("set");
+        assert_eq!(others.map(|session| heard(&mut bed, session)), [is_told; 2]);
     }
     bed.set(file, SetAttr { mode: Some(0o644), ..NONE }).expect("set");
     // Who has an intent already keeps it until it has settled, and may end a cut.

@@ -156,6 +156,10 @@ fn capabilities_end_with_a_write_or_another_owner() {
     bed.set(f, SetAttr { uid: Some(5), ..SetAttr::default() }).unwrap();
     assert!(gone(&mut bed), "another owner");
     set(&mut bed);
+    assert!(bed.stat(f).unwrap().capability);
+    let kill = SetAttr { kill_suid_sgid: true, ..SetAttr::default() };
+    assert!(!bed.set(f, kill).unwrap().capability && gone(&mut bed), "who writes already takes it");
+    set(&mut bed);
     bed.turn();
     bed.write_intent(B, f).unwrap();
     assert!(gone(&mut bed), "a write");

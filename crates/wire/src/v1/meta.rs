@@ -73,6 +73,8 @@ messages! {
         contents: Option<Bytes>,
         /// Who has the file open for writing obeys them as well.
         flags: FileFlags,
+        /// It has `security.capability`. Who has it open for writing sees to it that this goes with its writes.
+        capability: bool,
     }
 
     /// How far a directory has come.

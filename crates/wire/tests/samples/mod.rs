@@ -393,7 +393,7 @@ samples! {
         meta::Exactly { sequence, answered_below }
         meta::InodeReply {
             attr, unsettled, written_after, cutting, cuts, exclusive, alone, draft, has_objects, intents, bare, layout, elsewhere, lease_ms,
-            name_lease_ms, standing, parent, inline_limit, contents, flags
+            name_lease_ms, standing, parent, inline_limit, contents, flags, capability
         }
         meta::Standing { order, empty }
         meta::DirectoryReply { attr, standing, lease_ms }
