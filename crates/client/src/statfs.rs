@@ -23,8 +23,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// After so long, what is known from before will do: `df` is not to hang with one target.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who waits for another thread's answer looks so often whether it is there.
+/// Who waits for another thread's answer looks whether it is there after so long first, and then less and less often.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(50);
 
 /// What `df` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -136,12 +137,16 @@ impl Client {
     /// # Errors
     /// `EIO` where one that is served, and has never answered before, does not do so within the bound.
     pub async fn statfs(&self, caller: &Caller<'_>) -> Result<StatFs, Errno> {
+        let mut pause = LOOK_AGAIN;
         loop {
             match self.shared.space.turn() {
                 Turn::Knows(answer) => return answer,
                 Turn::Asks(asking, before) => return asking.end(self.ask_for_space(caller, &before).await),
                 Turn::Waits if caller.is_ending() => return Err(Errno::EINTR),
-                Turn::Waits => ring::sleep(LOOK_AGAIN).await,
+                Turn::Waits => {
+                    ring::sleep(pause).await;
+                    pause = (pause * 2).min(LOOK_AGAIN_MAX);
+                }
             }
         }
     }

@@ -381,11 +381,7 @@ impl Plan {
             device: if self.member.index == 0 { Some(self.device()?) } else { None },
         };
         let registered = Uring::register(Arc::clone(&self.fd), setup, Arc::clone(&self.member.team)).await;
-        registered.map_err(|error| {
-            io::Error::other(format!(
-                "the kernel refuses FUSE over io_uring: {error} (fuse_channel = dev does without)"
-            ))
-        })
+        registered.map_err(|error| refused(&error))
     }
 
     async fn serve_over<F: FileSystem, T: Transport>(
@@ -451,4 +447,22 @@ fn allowed_cpus() -> Vec<usize> {
         (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
     };
     if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// Of what kind it is decides whether another attempt may succeed.
+fn refused(error: &io::Error) -> io::Error {
+    let text = format!("the kernel refuses FUSE over io_uring: {error} (fuse_channel = dev does without)");
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_channel_is_no_shortage() {
+        let passes = |errno| MountError::Loop(refused(&io::Error::from_raw_os_error(errno))).is_passing();
+        assert!(![libc::EACCES, libc::EPERM, libc::EOPNOTSUPP, libc::EINVAL].into_iter().any(passes));
+        assert!(passes(libc::ENOMEM));
+    }
 }

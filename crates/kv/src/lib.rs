@@ -143,4 +143,6 @@ pub enum KvError {
     Locked(String),
     #[error("the store has lost what it had committed: {0}")]
     Lost(String),
+    #[error("the store may not be used: {0}")]
+    Denied(String),
 }

@@ -205,7 +205,7 @@ fn page_cache_epoch(dir: &Path) -> u64 {
 fn store_fatal(path: &Path, error: &KvError) -> Fatal {
     let path = path.display();
     match error {
-        KvError::Locked(_) => Fatal::usage(format!("{path}: {error}")),
+        KvError::Locked(_) | KvError::Denied(_) => Fatal::usage(format!("{path}: {error}")),
         KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup")),
         KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
         KvError::Lost(_) => Fatal::usage(format!(

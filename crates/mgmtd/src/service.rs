@@ -1,6 +1,5 @@
 //! Start, run and ordered stop.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
@@ -127,10 +126,11 @@ impl Server {
         let service = ManagementService::new(rules, commands, views, history, stopped.clone(), metrics);
         let beats = beats(pulse, clock, Duration::from_millis((rules.heartbeat_ms() / 8).clamp(5, 100)));
         let front = telemetry::runtime::spawn("grpc", move || async move {
-            tokio::select! {
-                result = front(listener, identity, service, stopped) => result,
-                never = beats => match never {},
-            }
+            // Behind all that waits: beside the front, as one of its own, it would be asked before that.
+            let beats = tokio::spawn(beats);
+            let result = front(listener, identity, service, stopped).await;
+            beats.abort();
+            result
         })?;
         tracing::info!(%address, cluster, dir = %home.dir().display(), "the management service is ready");
         Ok(Self { address, cluster, stop, failed, front: Some(front), owner: Some(owner), _home: home })
@@ -186,7 +186,7 @@ impl Drop for Server {
 }
 
 /// Shows that the thread comes to what waits for it.
-async fn beats(pulse: Pulse, clock: Clock, every: Duration) -> Infallible {
+async fn beats(pulse: Pulse, clock: Clock, every: Duration) {
     let mut beats = tokio::time::interval(every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -271,7 +271,7 @@ fn is_missing_or_empty(dir: &Path) -> bool {
 fn store_error(path: &Path, error: &KvError) -> Fatal {
     let path = path.display();
     match error {
-        KvError::Locked(_) | KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}")),
+        KvError::Locked(_) | KvError::Corrupt(_) | KvError::Denied(_) => Fatal::usage(format!("{path}: {error}")),
         KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
         KvError::Lost(_) => Fatal::usage(format!(
             "{path}: {error}; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them: services and targets \
@@ -323,7 +323,7 @@ mod tests {
     fn what_may_pass_is_tried_again() {
         let code = |error: fn(String) -> KvError| store_error(Path::new("store"), &error("why".to_owned())).code;
         assert_eq!([KvError::NoSpace, KvError::Io].map(code), [conf::fatal::FAILED; 2]);
-        let lasting: [fn(String) -> KvError; 3] = [KvError::Corrupt, KvError::Lost, KvError::Locked];
-        assert_eq!(lasting.map(code), [conf::fatal::USAGE; 3]);
+        let lasting: [fn(String) -> KvError; 4] = [KvError::Corrupt, KvError::Lost, KvError::Locked, KvError::Denied];
+        assert_eq!(lasting.map(code), [conf::fatal::USAGE; 4]);
     }
 }

@@ -37,7 +37,7 @@ impl Error {
     /// What was to be read is damaged, or lies where the disk gives nothing: other records can be read.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Damaged(_) | Self::Store(KvError::Corrupt(_) | KvError::Io(_)))
+        matches!(self, Self::Damaged(_) | Self::Store(KvError::Corrupt(_) | KvError::Io(_) | KvError::Denied(_)))
     }
 
     /// What the application sees.
@@ -58,7 +58,7 @@ impl Error {
 pub fn store_errno(error: &KvError) -> Errno {
     match error {
         KvError::NoSpace(_) => Errno::ENOSPC,
-        KvError::Corrupt(_) | KvError::Io(_) | KvError::Locked(_) | KvError::Lost(_) => Errno::EIO,
+        KvError::Corrupt(_) | KvError::Io(_) | KvError::Locked(_) | KvError::Lost(_) | KvError::Denied(_) => Errno::EIO,
     }
 }
 

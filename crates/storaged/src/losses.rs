@@ -10,7 +10,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -134,26 +134,35 @@ pub(crate) fn doubt(dir: &Path) {
     }
 }
 
+/// What is asked of a target at its end.
+pub(crate) trait Ending: Send + 'static {
+    fn dir(&self) -> &Path;
+    /// What [`Begun::serve`] writes is on the disk. Until then the record is of a time before, and stays.
+    fn is_served(&self) -> bool;
+    /// The disk has refused something since the start.
+    fn has_failed(&self) -> bool;
+}
+
 /// [`end`] for all targets at once, which have to be done with everything else but what waits for their disks. One whose disk
 /// takes too long is left as if the service had been killed.
-pub(crate) fn end_all(targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool + Send + 'static)>) {
+pub(crate) fn end_all(targets: impl Iterator<Item = impl Ending>) {
     end_all_by(threads::start, targets);
 }
 
-fn end_all_by(start: Start, targets: impl Iterator<Item = (PathBuf, impl Fn() -> bool + Send + 'static)>) {
+fn end_all_by(start: Start, targets: impl Iterator<Item = impl Ending>) {
     let (done, outcomes) = mpsc::channel();
     let mut left = Vec::new();
     for target in targets {
         let done = done.clone();
         // It goes on by itself where nobody waits for it any more.
-        let ended = give(start, "end", target, move |(dir, has_failed)| {
-            note_end(&dir, has_failed);
+        let ended = give(start, "end", target, move |target| {
+            note_end(&target);
             let _ = done.send(());
         });
         left.extend(ended.err().map(|(target, _)| target));
     }
     // Here rather than not at all, for as long as their disks take: only who has no room for a thread waits for one that hangs.
-    left.into_iter().for_each(|(dir, has_failed)| note_end(&dir, has_failed));
+    left.iter().for_each(note_end);
     drop(done);
     let deadline = Instant::now() + END_MAX;
     loop {
@@ -168,8 +177,11 @@ fn end_all_by(start: Start, targets: impl Iterator<Item = (PathBuf, impl Fn() ->
     }
 }
 
-fn note_end(dir: &Path, has_failed: impl Fn() -> bool) {
-    if let Err(error) = end(dir, has_failed) {
+fn note_end(target: &impl Ending) {
+    let dir = target.dir();
+    if target.is_served()
+        && let Err(error) = end(dir, || target.has_failed())
+    {
         tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
     }
 }
@@ -181,8 +193,25 @@ fn write(dir: &Path, record: &Record) -> Result<(), Fatal> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::path::PathBuf;
 
     use super::*;
+
+    struct Served(PathBuf);
+
+    impl Ending for Served {
+        fn dir(&self) -> &Path {
+            &self.0
+        }
+
+        fn is_served(&self) -> bool {
+            true
+        }
+
+        fn has_failed(&self) -> bool {
+            false
+        }
+    }
 
     /// A start that comes to serve: what may have been lost before it.
     fn served(dir: &Path, incarnation: u64) -> u64 {
@@ -265,7 +294,7 @@ mod tests {
         std::fs::remove_file(&in_the_way).expect("removed");
         std::fs::create_dir(&in_the_way).expect("made");
         assert!(end(dir.path(), || false).is_err());
-        end_all([(dir.path().to_path_buf(), || false)].into_iter());
+        end_all([Served(dir.path().to_path_buf())].into_iter());
         std::fs::remove_dir(&in_the_way).expect("removed");
         assert_eq!(served(dir.path(), 8), 7, "the page cache is the same, and the disk refused nothing");
     }
@@ -274,7 +303,7 @@ mod tests {
     fn the_end_is_noted_where_no_thread_can_be_made() {
         let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         dirs.iter().for_each(|dir| assert_eq!(served(dir.path(), 7), 7));
-        end_all_by(threads::refuse, dirs.iter().map(|dir| (dir.path().to_path_buf(), || false)));
+        end_all_by(threads::refuse, dirs.iter().map(|dir| Served(dir.path().to_path_buf())));
         for dir in dirs {
             let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
             assert!(text.contains("complete = true"), "{text}");

@@ -378,7 +378,21 @@ pub(crate) fn count_sharers(targets: &[Arc<Target>]) {
 
 /// The last thing that is done with them, see [`losses::end_all`].
 pub(crate) fn end_all(targets: Vec<Arc<Target>>) {
-    losses::end_all(targets.into_iter().map(|target| (target.path.clone(), move || target.has_failed())));
+    losses::end_all(targets.into_iter());
+}
+
+impl losses::Ending for Arc<Target> {
+    fn dir(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_served(&self) -> bool {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn has_failed(&self) -> bool {
+        Target::has_failed(self)
+    }
 }
 
 pub(crate) fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
@@ -468,6 +482,30 @@ mod tests {
         std::fs::rename(dir.path().join("away"), &path).expect("renamed");
         target.probe(&path);
         assert_eq!(target.health(), Health::Good);
+    }
+
+    #[test]
+    fn the_end_of_what_was_never_served_leaves_what_was_lost_before() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let begin = |incarnation| {
+            let target = target(dir.path(), 0);
+            target.begin(incarnation).expect("begun");
+            Arc::new(target)
+        };
+        begin(7).serve().expect("noted");
+        // In another epoch of the page cache, as after a boot.
+        let record = dir.path().join("written.toml");
+        let text = std::fs::read_to_string(&record).expect("there").replace("epoch = \"", "epoch = \"x");
+        std::fs::write(&record, text).expect("written");
+        let version = first_version(7) + 1;
+        let early = begin(8);
+        assert!(early.may_have_lost(version));
+        end_all(vec![early]);
+        assert!(begin(9).may_have_lost(version), "nobody was told of it yet");
+        let served = begin(10);
+        served.serve().expect("noted");
+        end_all(vec![served]);
+        assert!(begin(11).may_have_lost(version));
     }
 
     #[test]

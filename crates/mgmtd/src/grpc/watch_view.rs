@@ -88,3 +88,36 @@ impl Drop for Subscriber {
         self.count.dec();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster::map::ClusterMap;
+    use types::id::Epoch;
+
+    use super::*;
+
+    fn view(epoch: u64) -> View {
+        let mut map = ClusterMap::empty("c".into());
+        map.epoch = Epoch(epoch);
+        View::new(map, std::sync::Arc::default())
+    }
+
+    fn subscriber(takes_changes: bool) -> (watch::Sender<View>, Subscriber) {
+        let (sender, views) = watch::channel(view(1));
+        let stopped = watch::channel(false).1;
+        let (known, count) = (View::default(), Gauge::default());
+        (sender, Subscriber { views, stopped, takes_changes, without_space: true, known, count })
+    }
+
+    #[test]
+    fn who_takes_changes_is_sent_the_whole_once() {
+        for takes_changes in [true, false] {
+            let (sender, mut subscriber) = subscriber(takes_changes);
+            assert!(!subscriber.update().expect("all is new").map.is_empty());
+            assert!(subscriber.update().is_none(), "nothing has changed");
+            sender.send(view(2)).expect("it listens");
+            let update = subscriber.update().expect("a change");
+            assert_eq!((update.map.is_empty(), update.changes.is_empty()), (takes_changes, !takes_changes));
+        }
+    }
+}
