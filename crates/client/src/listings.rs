@@ -9,7 +9,9 @@
 //!
 //! Where a lease has ended by itself, nobody told the keeper of the changes since. The kernel looks whether the directory has
 //! the time that it had, when a program begins anew in one that it has open (`rewinddir`): but whoever unpacks an archive there
-//! sets it back. So it is told to forget a listing when it is given attributes with another time of change.
+//! sets it back. So it is told to forget a listing when it is given attributes with another time of change. The kernel
+//! believes no answer that was on its way when it was told to forget, and judges by what it knew: it is told of other rights
+//! first, and to forget the listing with the next answer.
 //!
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
@@ -81,6 +83,13 @@ struct Noted {
     stale: bool,
 }
 
+impl Noted {
+    /// Nobody told the keeper of the change at `ctime`.
+    fn is_old(&self, board: &Board, ctime: Timestamp, now: Instant) -> bool {
+        !self.stale && self.begun.ctime != Some(ctime) && !board.holds(self.begun.lease, now)
+    }
+}
+
 /// When listing a directory began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
@@ -88,15 +97,32 @@ pub(crate) struct Listed {
     pub(crate) lease: Lease,
     /// Its time of change, where that was told.
     pub(crate) ctime: Option<Timestamp>,
+    /// Who may use it, where that was told.
+    rights: Option<Rights>,
+}
+
+/// By which the keeper of answers judges who may use a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rights {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Rights {
+    fn of(attr: &Attr) -> Self {
+        Self { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+    }
 }
 
 impl Listed {
     /// Nothing was told of the directory.
-    pub(crate) const UNTOLD: Self = Self { lease: Lease::NONE, ctime: None };
+    pub(crate) const UNTOLD: Self = Self { lease: Lease::NONE, ctime: None, rights: None };
 
     pub(crate) fn told(ticket: Ticket, told: &DirectoryReply) -> Self {
         let subject = Subject::inode(told.attr.inode);
-        Self { lease: Lease::granted(ticket, subject, told.lease_ms), ctime: Some(told.attr.ctime) }
+        let lease = Lease::granted(ticket, subject, told.lease_ms);
+        Self { lease, ctime: Some(told.attr.ctime), rights: Some(Rights::of(&told.attr)) }
     }
 }
 
@@ -139,9 +165,22 @@ impl Listings {
     /// listing: once.
     fn ends(&self, board: &Board, directory: InodeId, ctime: Timestamp, now: Instant) -> bool {
         let mut listed = self.listed();
-        let is_old =
-            |noted: &Noted| !noted.stale && noted.begun.ctime != Some(ctime) && !board.holds(noted.begun.lease, now);
-        listed.get(&directory).is_some_and(is_old) && listed.remove(&directory).is_some()
+        let is_old = listed.get(&directory).is_some_and(|noted| noted.is_old(board, ctime, now));
+        is_old && listed.remove(&directory).is_some()
+    }
+
+    /// The keeper is about to hear of other `rights` than what it may know, and has a listing that [`Self::ends`] with the next
+    /// answer. Once.
+    fn rights_first(
+        &self,
+        board: &Board,
+        directory: InodeId,
+        (ctime, rights): (Timestamp, Rights),
+        now: Instant,
+    ) -> bool {
+        let mut listed = self.listed();
+        let Some(noted) = listed.get_mut(&directory) else { return false };
+        noted.is_old(board, ctime, now) && noted.begun.rights.replace(rights) != Some(rights)
     }
 
     /// This client has changed what is in `directory`.
@@ -231,6 +270,15 @@ impl Client {
         }
     }
 
+    /// The keeper of answers is to be given `attr` as it is, and to ask again at the next look: it would not believe it if it
+    /// were told before to forget a listing ([`Self::end_listings`]).
+    #[must_use]
+    pub fn tells_rights_first(&self, attr: &Attr) -> bool {
+        let (shared, is_directory) = (&self.shared, attr.kind == FileType::Directory);
+        let told = (attr.ctime, Rights::of(attr));
+        is_directory && shared.listings.rights_first(&shared.board, attr.inode, told, Instant::now())
+    }
+
     /// Whether the keeper of answers has to forget what it keeps of a listing before it is given `attr`.
     pub(crate) fn ends_listing(&self, attr: &Attr) -> bool {
         let (shared, is_directory) = (&self.shared, attr.kind == FileType::Directory);
@@ -250,7 +298,7 @@ mod tests {
 
     fn begun(board: &Board) -> Listed {
         let lease = Lease::granted(board.ticket(), Subject::inode(DIRECTORY), 10_000);
-        Listed { lease, ctime: Some(Timestamp::default()) }
+        Listed { lease, ctime: Some(Timestamp::default()), rights: None }
     }
 
     #[test]
@@ -321,6 +369,20 @@ mod tests {
         assert!(!listings.ends(&board, DIRECTORY, changed, later));
     }
 
+    #[test]
+    fn other_rights_are_told_before_a_listing_ends() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        let later = now + Duration::from_secs(11);
+        let (known, shut, at) =
+            (Rights { mode: 0o755, uid: 0, gid: 0 }, Rights { mode: 0o700, uid: 0, gid: 0 }, Timestamp(1));
+        let first = |rights, when| listings.rights_first(&board, DIRECTORY, (at, rights), when);
+        listings.begins(DIRECTORY, Listed { rights: Some(known), ..begun(&board) });
+        assert!(!first(shut, now), "whoever changes it takes the lease back");
+        assert!(!first(known, later), "they are the same");
+        assert!(first(shut, later) && !first(shut, later));
+        assert!(listings.ends(&board, DIRECTORY, at, later), "with the next answer");
+    }
+
     /// The shard told of its attributes beside a name, and not by themselves.
     #[test]
     fn what_may_be_kept_is_known_to_be() {
@@ -362,7 +424,7 @@ mod tests {
         for number in 0..=DIRECTORIES_MAX as u64 {
             let directory = InodeId(number);
             let lease = Lease::granted(board.ticket(), Subject::inode(directory), 10_000);
-            let begun = Listed { lease, ctime: None };
+            let begun = Listed { lease, ..Listed::UNTOLD };
             assert!(listings.goes_on(&board, directory, begun, listings.changes(directory), Instant::now()));
         }
         assert!(listings.listed().len() <= DIRECTORIES_MAX);

@@ -175,6 +175,9 @@ impl FileSystem for Adapter {
 
     async fn getattr(&self, context: &Context, inode: InodeId, _handle: Option<u64>) -> Result<Attributes, Errno> {
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
+        if self.client.tells_rights_first(&known.attr) {
+            return Ok(Attributes { attr: known.attr, valid: Duration::ZERO });
+        }
         self.client.end_listings(std::iter::once(&known.attr)).await;
         self.gate.enter();
         Ok(self.attributes(&known.attr, known.lease, Instant::now()))

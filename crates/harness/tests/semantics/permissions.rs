@@ -288,6 +288,25 @@ pub(super) fn acls_permit_and_forbid(place: &Place) {
         assert_eq!(errno(syscall::setxattr(&b, ACCESS, &list(7, (7, 1), 7, 7, 7), 0)), libc::EPERM)
     });
     assert_eq!(errno(syscall::setxattr(&a, ACCESS, &acl(&[(1, 7, NO_ID)]), 0)), libc::EINVAL);
+    lists_of_listed_directories(place);
+}
+
+/// The kernel keeps what it has listed: the first who looks after the change is judged by the new list.
+fn lists_of_listed_directories(place: &Place) {
+    let (a, b) = place.both("listed");
+    fs::create_dir(&a).unwrap();
+    fs::write(a.join("f"), "x").unwrap();
+    let reads = || as_user(1003, 999, &[], || File::open(b.join("f")).is_ok());
+    for (by, permitted) in [(&b, false), (&b, true), (&a, false), (&a, true)] {
+        assert_eq!(fs::read_dir(&b).unwrap().count(), 1);
+        fs::set_permissions(&b, Permissions::from_mode(if permitted { 0o700 } else { 0o755 })).unwrap();
+        assert_eq!(fs::read_dir(&b).unwrap().count(), 1);
+        assert_eq!(reads(), !permitted);
+        let rights = if permitted { 7 } else { 0 };
+        let list = acl(&[(1, rights, NO_ID), (4, rights, NO_ID), (0x20, rights, NO_ID)]);
+        syscall::setxattr(by, ACCESS, &list, 0).unwrap();
+        assert_eq!(reads(), permitted);
+    }
 }
 
 /// In a thread of its own, which shares its umask with no other: elsewhere files are made at the same time.
