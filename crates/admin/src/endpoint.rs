@@ -14,7 +14,8 @@ const ANSWER_MAX: u64 = 16 << 20;
 /// # Errors
 /// Where it does not answer; a usage error where it does not understand `body`.
 pub(crate) fn ask(endpoint: &str, method: &str, path: &str, body: &str) -> Result<String> {
-    let answer = exchange(endpoint, method, path, body).with_context(|| format!("{endpoint} does not answer"))?;
+    let answer = exchange(endpoint, method, path, body).map_err(in_words);
+    let answer = answer.with_context(|| format!("{endpoint} does not answer"))?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| anyhow!("{endpoint} speaks no HTTP"))?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     match status {
@@ -40,6 +41,16 @@ fn exchange(endpoint: &str, method: &str, path: &str, body: &str) -> io::Result<
     Ok(answer)
 }
 
+/// The kernel calls the end of a wait by another name.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {PATIENCE:?}"))
+        }
+        _ => error,
+    }
+}
+
 /// To the first that takes it: a name may stand for addresses at which nobody listens.
 fn connect(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -57,6 +68,13 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn who_waited_in_vain_is_told_for_how_long() {
+        let told = |kind: io::ErrorKind| in_words(kind.into()).to_string();
+        assert_eq!(told(io::ErrorKind::WouldBlock), "nothing came within 5s");
+        assert_eq!(told(io::ErrorKind::ConnectionReset), "connection reset");
+    }
 
     #[test]
     fn all_addresses_of_a_name_are_tried() {

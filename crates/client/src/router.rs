@@ -408,6 +408,12 @@ impl Client {
         self.itself.upgrade()
     }
 
+    /// The map names the shard, whether or not it is served now.
+    #[must_use]
+    pub fn has_shard(&self, shard: ShardId) -> bool {
+        self.shared.map().shards.contains_key(&shard)
+    }
+
     fn route(&self, destination: Destination) -> Option<Rc<GroupRoute>> {
         if self.epoch.get() != self.shared.epoch() {
             self.renew_routes();

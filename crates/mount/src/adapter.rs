@@ -161,6 +161,10 @@ impl FileSystem for Adapter {
     }
 
     async fn lookup_inode(&self, context: &Context, inode: InodeId) -> Result<Entry, Errno> {
+        // Of a file handle, which may be of another cluster: nobody waits for a shard that there never was.
+        if !self.client.has_shard(inode.home()) {
+            return Err(Errno::ESTALE);
+        }
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;
         self.entry_without_name(&known).await
     }

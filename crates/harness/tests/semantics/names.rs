@@ -384,7 +384,11 @@ pub(super) fn file_handles_outlive_memory(place: &Place) {
     fs::remove_file(place.here.join("third")).unwrap();
     fs::remove_dir(&dir).unwrap();
     forget();
-    for handle in [&file, &folder] {
+    // Nor is there any wait for one of another cluster, with a shard that this one does not have.
+    let foreign = syscall::foreign(&file);
+    let begun = Instant::now();
+    for handle in [&file, &folder, &foreign] {
         assert_eq!(errno(syscall::open_by_handle(&mount, handle)), libc::ESTALE);
     }
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
