@@ -82,7 +82,7 @@ impl TakenOut {
 impl Admin {
     /// Whoever is in the way at first sight is found before anything is changed.
     pub(crate) fn delete(&self, doomed: Doomed, really: bool) -> Result<Vec<String>> {
-        let would = self.management().read(async |client| doomed.ask(client, false).await);
+        let would = self.ask_what_would_go(doomed);
         // Of a target that is not empty, which files are in the way says more than that some are.
         if would.is_ok() || matches!((&would, doomed), (Err(ControlError::Refused(_)), Doomed::Target(_))) {
             self.check_unused(doomed)?;
@@ -97,6 +97,17 @@ impl Admin {
             .and_then(|()| self.check_unused(doomed))
             .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat), would.lines))
             .map_err(|why| put_back(&taken_out, why, |one| self.put_back(one)))
+    }
+
+    /// Since a restart of mgmtd a node may not have registered yet.
+    fn ask_what_would_go(&self, doomed: Doomed) -> Result<Deletion, ControlError> {
+        let deadline = Instant::now() + WORD_MIN;
+        loop {
+            match self.management().read(async |client| doomed.ask(client, false).await) {
+                Err(ControlError::NotHeard(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                outcome => return outcome,
+            }
+        }
     }
 
     /// One that is not there any more was deleted, and the answer lost.

@@ -71,7 +71,7 @@ pub enum Refusal {
     #[error("target {target} takes new files, or may again when it recovers: set it bad first")]
     TakesFiles { target: TargetId },
     /// It will be heard of soon.
-    #[error("target {target} has not told yet whether it is empty since it takes no new files")]
+    #[error("target {target} has not told yet whether it is empty")]
     NotHeard { target: TargetId },
     #[error("node {node} is running: stop it first")]
     StillRunning { node: NodeId },

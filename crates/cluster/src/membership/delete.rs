@@ -61,10 +61,11 @@ impl Membership {
             return Ok(());
         }
         match self.reports.get(&id) {
-            // Silence is no proof of emptiness.
+            // Silence is no proof of emptiness, nor of anything else: since a restart its node may not have registered yet.
+            None => Err(Refusal::NotHeard { target: id }),
             Some(reported) if really && reported.heard < REPORTS_TO_BELIEVE => Err(Refusal::NotHeard { target: id }),
             Some(reported) if reported.report.empty => Ok(()),
-            _ => Err(Refusal::NotEmpty { target: id }),
+            Some(_) => Err(Refusal::NotEmpty { target: id }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Scenarios, an exploration of all short histories, and properties of random long ones.
 
 mod behind;
+mod deletion;
 
 use std::collections::{BTreeMap, BTreeSet};
 
