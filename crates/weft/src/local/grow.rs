@@ -59,6 +59,25 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     Ok(state)
 }
 
+/// Writes down that all of `spec` has come up, where nobody does that who waits for it: a `weft up` that was ended before, or
+/// gave up. Answers whether it is so, and was not written down.
+///
+/// # Errors
+/// Where a configuration cannot be read, or nothing can be written down.
+pub(crate) fn note_made(dir: &ClusterDir, spec: &Spec) -> Result<bool, Failure> {
+    // Before the turn is taken: a disk that hangs may not keep it from others.
+    if wanted(dir, spec)?.iter().any(|wanted| target_of(&wanted.dir).is_none()) {
+        return Ok(false);
+    }
+    let Some(_turn) = dir.try_lock_growing()? else { return Ok(false) };
+    // Another one had the turn meanwhile.
+    if dir.spec()? != *spec {
+        return Ok(false);
+    }
+    dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
+    Ok(true)
+}
+
 /// Until the supervisor has given these services up, so that it can have them again; what takes longer, as a disk that hangs
 /// does, is not waited for.
 ///
@@ -508,6 +527,33 @@ mod tests {
         let mut home = open(Service::Metadata, &dir.data("metad-1"), true).expect("new");
         home.update(|identity| identity.node_id = Some(NodeId(3))).expect("writable");
         assert!(!none("storaged-1") && !none("metad-1"));
+    }
+
+    #[test]
+    fn what_has_come_up_is_written_down_where_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        let spec = spec(made, 1, 2);
+        configs::write(&dir, &spec).expect("writable");
+        dir.make_folders().expect("makable");
+        dir.save_spec(&spec).expect("writable");
+        let note = |spec: &Spec| note_made(&dir, spec).expect("readable");
+        let storage = [1, 2].map(|number| (Service::Storage, configs::target_dir(&dir, "storaged-1", number)));
+        let metadata = (Service::Metadata, dir.data("metad-1"));
+        for ((service, place), number) in storage.into_iter().chain([metadata]).zip(1..) {
+            assert!(!note(&spec), "{} has no number", place.display());
+            let mut home = open(service, &place, true).expect("new");
+            assert!(!note(&spec), "it may have started");
+            home.update(|identity| identity.target_id = Some(TargetId(number))).expect("writable");
+        }
+        let turn = dir.lock_growing().expect("free");
+        assert!(!note(&spec), "who has the turn waits for it");
+        drop(turn);
+        assert!(!note(&Spec { mount: "/other".into(), ..spec.clone() }), "it was changed meanwhile");
+        assert!(note(&spec));
+        let all = Made { targets: 2, ..made };
+        assert_eq!(dir.spec().expect("readable"), Spec { made: all, ..spec });
     }
 
     #[test]
