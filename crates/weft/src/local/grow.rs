@@ -170,7 +170,9 @@ pub(crate) fn is_gone(dir: &ClusterDir, name: &str, map: &ClusterMap) -> Result<
     let dirs = dirs_of(dir, name)?;
     let identities = dirs.iter().filter_map(|dir| identity::read(&dir.join(IDENTITY_FILE)).ok());
     let uuids: BTreeSet<String> = identities.map(|identity| identity.node_uuid).collect();
-    let has_node = map.nodes.values().any(|node| node.alias == name || uuids.contains(&node.uuid));
+    // Its name says something only where nothing else does: people give names to other nodes.
+    let is_its = |uuid: &String, alias: &str| if uuids.is_empty() { alias == name } else { uuids.contains(uuid) };
+    let has_node = map.nodes.values().any(|node| is_its(&node.uuid, &node.alias));
     let mut paths = map.targets.values().map(|target| dir.root().join(&target.path));
     Ok(!has_node && !paths.any(|path| dirs.contains(&path)))
 }
@@ -573,6 +575,9 @@ mod tests {
         let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", 1), true).expect("new");
         map.nodes.get_mut(&id).expect("there").uuid.clone_from(&home.identity().node_uuid);
         assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"), "by whatever name");
+        map.nodes.get_mut(&id).expect("there").alias = "storaged-1".to_owned();
+        map.nodes.get_mut(&id).expect("there").uuid = "another".to_owned();
+        assert!(is_gone(&dir, "storaged-1", &map).expect("readable"), "one that was only named so");
     }
 
     /// As after `weft target delete`, whose directory was taken out of the list.
