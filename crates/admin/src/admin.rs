@@ -7,7 +7,7 @@ use cluster::map::TargetState;
 use conf::Fatal;
 use control::{Client, ControlError, View};
 use net::{ClusterKey, Identity};
-use types::id::{GroupId, NodeId, PoolId, TargetId};
+use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 use wire::v1::bench::BenchPlan;
 
 use crate::data::{DataError, DataPlane, on_ring};
@@ -227,10 +227,15 @@ impl Admin {
         Ok(self.management.change(request).map_err(Fatal::from)?)
     }
 
+    /// A new one: no other command has its number.
+    pub(crate) fn session(&self) -> Result<SessionId> {
+        self.read(async |client| client.register_client(&self.identity.name).await)
+    }
+
     /// Does `work` with connections to shards and lanes, under a session of its own.
     pub(crate) fn on_data<T>(&self, work: impl AsyncFnOnce(&DataPlane<'_>) -> Result<T, DataError>) -> Result<T> {
         let view = self.view()?;
-        let session = self.read(async |client| client.register_client(&self.identity.name).await)?;
+        let session = self.session()?;
         // Blocks the ring, where one request at a time is under way.
         let ask_map = || self.view().ok().map(|view| view.map.as_ref().clone());
         let data = DataPlane::new(self.identity.clone(), view.map.as_ref().clone(), Box::new(ask_map), session);

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use cluster::map::{ClusterMap, ServiceKind, Target, TargetState};
 use conf::Fatal;
 use control::{Client, ControlError, Deletion};
-use types::id::{GroupId, NodeId, TargetId};
+use types::id::{GroupId, NodeId, SessionId, TargetId};
 
 use crate::admin::Admin;
 use crate::fsck::Users;
@@ -44,10 +44,10 @@ impl Doomed {
         storage.filter(|group| concerned(&group.members)).map(|group| group.id).collect()
     }
 
-    async fn ask(self, client: &Client, really: bool) -> Result<Deletion, ControlError> {
+    async fn ask(self, client: &Client, deletion: Option<SessionId>) -> Result<Deletion, ControlError> {
         match self {
-            Self::Target(id) => client.delete_target(id, really).await,
-            Self::Node(id) => client.delete_node(id, really).await,
+            Self::Target(id) => client.delete_target(id, deletion).await,
+            Self::Node(id) => client.delete_node(id, deletion).await,
         }
     }
 }
@@ -56,6 +56,7 @@ impl Doomed {
 #[derive(Clone, Copy, Debug)]
 struct TakenOut {
     target: TargetId,
+    deletion: SessionId,
     state: TargetState,
     /// The node's own reports decided on the state; `None` where mgmtd was lost over taking it out.
     was_reported: Option<bool>,
@@ -69,11 +70,15 @@ impl TakenOut {
 
     async fn put_back(self, client: &Client) -> Result<(), ControlError> {
         match self.state {
+            // Somebody has set it between the look at it and this.
+            TargetState::Good if self.was_reported == Some(false) => Ok(()),
             TargetState::Good | TargetState::NeedsResync => {
-                client.set_target_state(self.target, self.state).await.map(|_| ())
+                client.put_back(self.target, Some(self.state), self.deletion).await
             }
             TargetState::Bad if self.is_uncertain() => Err(ControlError::Refused(UNCERTAIN.to_owned())),
-            TargetState::Bad if self.was_reported == Some(true) => client.release_target_state(self.target).await,
+            TargetState::Bad if self.was_reported == Some(true) => {
+                client.put_back(self.target, None, self.deletion).await
+            }
             TargetState::Bad => Ok(()),
         }
     }
@@ -82,7 +87,7 @@ impl TakenOut {
 impl Admin {
     /// Whoever is in the way at first sight is found before anything is changed.
     pub(crate) fn delete(&self, doomed: Doomed, really: bool) -> Result<Vec<String>> {
-        let would = self.management().read(async |client| doomed.ask(client, false).await);
+        let would = self.ask_what_would_go(doomed);
         // Of a target that is not empty, which files are in the way says more than that some are.
         if would.is_ok() || matches!((&would, doomed), (Err(ControlError::Refused(_)), Doomed::Target(_))) {
             self.check_unused(doomed)?;
@@ -91,12 +96,23 @@ impl Admin {
         if !really {
             return Ok(would.lines);
         }
-        let view = self.view()?;
+        let (view, deletion) = (self.view()?, self.session()?);
         let mut taken_out = Vec::new();
-        self.take_out(doomed.targets(&view.map), &mut taken_out)
+        self.take_out(doomed.targets(&view.map), deletion, &mut taken_out)
             .and_then(|()| self.check_unused(doomed))
-            .and_then(|()| self.delete_when_heard(doomed, word_max(would.heartbeat), would.lines))
+            .and_then(|()| self.delete_when_heard(doomed, deletion, word_max(would.heartbeat), would.lines))
             .map_err(|why| put_back(&taken_out, why, |one| self.put_back(one)))
+    }
+
+    /// Since a restart of mgmtd a node may not have registered yet.
+    fn ask_what_would_go(&self, doomed: Doomed) -> Result<Deletion, ControlError> {
+        let deadline = Instant::now() + WORD_MIN;
+        loop {
+            match self.management().read(async |client| doomed.ask(client, None).await) {
+                Err(ControlError::NotHeard(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                outcome => return outcome,
+            }
+        }
     }
 
     /// One that is not there any more was deleted, and the answer lost.
@@ -109,10 +125,15 @@ impl Admin {
     }
 
     /// From here on no new file gets them, also where a disk recovers. Also those are `taken_out` of which it is not certain.
-    fn take_out<'a>(&self, targets: impl Iterator<Item = &'a Target>, taken_out: &mut Vec<TakenOut>) -> Result<()> {
+    fn take_out<'a>(
+        &self,
+        targets: impl Iterator<Item = &'a Target>,
+        deletion: SessionId,
+        taken_out: &mut Vec<TakenOut>,
+    ) -> Result<()> {
         for target in targets.filter(|target| target.kind == ServiceKind::Storage) {
-            let one = TakenOut { target: target.id, state: target.state, was_reported: None };
-            let set = self.change(async |client| client.set_target_state(target.id, TargetState::Bad).await);
+            let one = TakenOut { target: target.id, deletion, state: target.state, was_reported: None };
+            let set = self.change(async |client| client.take_out(target.id, deletion).await);
             taken_out.push(TakenOut { was_reported: set.as_ref().ok().copied(), ..one });
             set?;
         }
@@ -133,10 +154,16 @@ impl Admin {
     }
 
     /// Answers `lines`, where they are gone.
-    fn delete_when_heard(&self, doomed: Doomed, patience: Duration, lines: Vec<String>) -> Result<Vec<String>> {
+    fn delete_when_heard(
+        &self,
+        doomed: Doomed,
+        deletion: SessionId,
+        patience: Duration,
+        lines: Vec<String>,
+    ) -> Result<Vec<String>> {
         let (deadline, mut is_lost) = (Instant::now() + patience, false);
         loop {
-            let outcome = self.management().change(async |client| doomed.ask(client, true).await);
+            let outcome = self.management().change(async |client| doomed.ask(client, Some(deletion)).await);
             let is_over = Instant::now() >= deadline;
             match outcome {
                 Err(ControlError::NotHeard(_)) if !is_over => {}
@@ -185,7 +212,8 @@ mod tests {
 
     #[test]
     fn all_are_put_back_that_can_be_and_the_others_named() {
-        let one = |id| TakenOut { target: TargetId(id), state: TargetState::Good, was_reported: Some(true) };
+        let (deletion, state) = (SessionId(7), TargetState::Good);
+        let one = |id| TakenOut { target: TargetId(id), deletion, state, was_reported: Some(true) };
         let tried = RefCell::new(Vec::new());
         let put = |bad: &'static [u32]| {
             let tried = &tried;
@@ -205,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_bad_one_of_which_nobody_said_whether_it_recovers_is_named() {
-        let one = TakenOut { target: TargetId(3), state: TargetState::Bad, was_reported: None };
+        let (target, deletion) = (TargetId(3), SessionId(7));
+        let one = TakenOut { target, deletion, state: TargetState::Bad, was_reported: None };
         assert!(one.is_uncertain());
         assert!(!TakenOut { was_reported: Some(false), ..one }.is_uncertain());
         assert!(!TakenOut { state: TargetState::Good, ..one }.is_uncertain());

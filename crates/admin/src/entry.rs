@@ -128,16 +128,21 @@ pub(crate) async fn info(data: &DataPlane<'_>, subject: &Subject) -> Result<Entr
 pub(crate) async fn set(data: &DataPlane<'_>, subject: &Subject, policy: Policy) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
     let Policy { chunk_size, stripe_count, pool, placement: directories, inline_limit } = policy;
-    let exactly = data.exactly();
-    let request = meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit };
-    let reply = data.shard(inode.home(), &request).await?;
+    let shard = inode.home();
+    let ask = async || {
+        let exactly = data.exactly();
+        let request = meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit };
+        data.shard(shard, &request).await
+    };
+    let reply = unless_behind(ask, async || data.catch_up(shard).await).await?;
     describe(data, inode, reply).await
 }
 
 /// Splits a directory into so many parts.
 pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -> Result<Entry, DataError> {
     let inode = resolve(data, subject).await?;
-    let exactly = data.exactly();
+    let shard = inode.home();
+    let ask = async || data.shard(shard, &meta::Split { exactly: data.exactly(), inode, count }).await;
     let why = |error| match error {
         DataError::Errno { errno: Errno::ENOTDIR, .. } => DataError::Split("it is no directory".to_owned()),
         DataError::Errno { errno: Errno::EEXIST, .. } => DataError::Split("it is split already".to_owned()),
@@ -147,8 +152,23 @@ pub(crate) async fn split(data: &DataPlane<'_>, subject: &Subject, count: u16) -
         }
         other => other,
     };
-    data.shard(inode.home(), &meta::Split { exactly, inode, count }).await.map_err(why)?;
+    unless_behind(ask, async || data.catch_up(shard).await).await.map_err(why)?;
     info(data, &Subject::Inode(inode)).await
+}
+
+/// A shard that goes by an older map than this command refuses pools and shards that it has not heard of yet: it is asked again
+/// when it has.
+async fn unless_behind<T>(
+    ask: impl AsyncFn() -> Result<T, DataError>,
+    catch_up: impl AsyncFnOnce() -> Result<(), DataError>,
+) -> Result<T, DataError> {
+    match ask().await {
+        Err(DataError::Errno { errno: Errno::EINVAL, .. }) => {
+            catch_up().await?;
+            ask().await
+        }
+        outcome => outcome,
+    }
 }
 
 /// What a path leads to; symbolic links on it are not followed. A request for each shard on the way.
@@ -282,7 +302,10 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::data::on_ring;
 
     #[test]
     fn paths_become_names() {
@@ -291,6 +314,31 @@ mod tests {
         assert_eq!(names, ["a", "b", "c"]);
         assert!(components("/").expect("the root").is_empty());
         assert!(components("/a/../b").is_err());
+    }
+
+    #[test]
+    fn a_shard_that_has_not_heard_of_a_pool_is_asked_again_when_it_has() {
+        let errno = |errno| Err(DataError::Errno { op: "SetPolicy", errno });
+        let (asked, caught_up) = (Cell::new(0), Cell::new(false));
+        let ask = async |known: bool, other: Errno| {
+            asked.set(asked.get() + 1);
+            if known && caught_up.get() { Ok(()) } else { errno(other) }
+        };
+        let catch_up = async || {
+            caught_up.set(true);
+            Ok(())
+        };
+        let run = |known, other| {
+            asked.set(0);
+            caught_up.set(false);
+            let work = unless_behind(async || ask(known, other).await, catch_up);
+            let outcome = on_ring(work).expect("a ring");
+            (outcome.map_err(|error| error.to_string()), asked.get(), caught_up.get())
+        };
+        assert_eq!(run(true, Errno::EINVAL), (Ok(()), 2, true));
+        // What no map makes possible is refused as it is.
+        assert_eq!(run(false, Errno::EINVAL), (Err("SetPolicy: invalid argument (EINVAL)".to_owned()), 2, true));
+        assert_eq!(run(false, Errno::ENOTDIR), (Err("SetPolicy: not a directory (ENOTDIR)".to_owned()), 1, false));
     }
 
     #[test]

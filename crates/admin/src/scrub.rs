@@ -21,7 +21,9 @@ pub struct ScrubReport {
     pub silent: Vec<Silent>,
     /// Targets that know nothing of it, where it is not known whether it was begun there.
     pub unaware: Vec<Unaware>,
-    /// Blocks that are corrupt or cannot be read, on all targets.
+    /// What those of them tell that know of an earlier run: it may go on there, or have found something.
+    pub earlier: Vec<ScrubTarget>,
+    /// Blocks that are corrupt or cannot be read, on all targets, also those that an earlier run has found.
     pub corrupt: u64,
     /// The first of those, file by file; none where they were not asked for.
     pub named: Vec<CorruptBlock>,
@@ -36,6 +38,8 @@ pub struct Unaware {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ScrubTarget {
+    /// The run that it tells of.
+    pub run: u64,
     pub target: TargetId,
     pub node: String,
     pub state: ScrubState,
@@ -85,7 +89,7 @@ pub struct CorruptBlock {
 impl ScrubReport {
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.targets.iter().any(|target| target.state == ScrubState::Running)
+        self.targets.iter().chain(&self.earlier).any(|target| target.state == ScrubState::Running)
     }
 
     /// So many targets took part and know nothing of it any more. One that was deleted since is none of them.
@@ -114,6 +118,7 @@ impl ScrubReport {
 pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> anyhow::Result<Started> {
     let places = choice.of(data.map())?;
     let known = places_with_runs(data, &places).await;
+    refuse_occupied(&known)?;
     let newest = known.iter().filter_map(|(_, answer)| answer.as_ref().ok()).flatten().flatten();
     let run = newest.map(|run| run.run.saturating_add(1)).max().unwrap_or(0).max(next_run_number());
     let targets = u32::try_from(places.len()).unwrap_or(u32::MAX);
@@ -143,6 +148,18 @@ pub(crate) async fn start(data: &DataPlane<'_>, rate: u64, choice: &Choice) -> a
             Err(Fatal::failed(format!("no target answers: target {}: {}", first.target, first.reason)).into())
         }
         None => Ok(started),
+    }
+}
+
+/// Before anything is begun, since that would end what the others tell of their last run.
+fn refuse_occupied(known: &Answers) -> Result<(), Fatal> {
+    let is_running = |lanes: &Lanes| lanes.iter().flatten().any(|run| run.running);
+    match known.iter().find(|(_, answer)| answer.as_ref().is_ok_and(is_running)) {
+        Some((place, _)) => Err(Fatal::failed(format!(
+            "{}: a scrub is under way there: wait for its end (--status), or stop it with --stop; nothing was begun",
+            place.name()
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -215,7 +232,7 @@ fn is_silent(begun: &Started, place: &Place) -> bool {
 }
 
 /// What the targets say of `run`, without the names of files, and the corrupt blocks that they know. Where all of them `take
-/// part`, one that knows nothing of it has lost it.
+/// part`, one that knows nothing of it has lost it; else it tells of its last one.
 fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Place, ScrubCorrupt)>) {
     let mut report = ScrubReport {
         run,
@@ -223,6 +240,7 @@ fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Pla
         targets: Vec::new(),
         silent: Vec::new(),
         unaware: Vec::new(),
+        earlier: Vec::new(),
         corrupt: 0,
         named: Vec::new(),
     };
@@ -235,16 +253,22 @@ fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Pla
                 continue;
             }
         };
-        let of_run: Lanes = lanes.into_iter().map(|lane| lane.filter(|found| found.run == run)).collect();
-        if !take_part && of_run.iter().all(Option::is_none) {
-            report.unaware.push(Unaware { target: place.target, node: place.alias });
-            continue;
+        let mut told = run;
+        if !take_part && lanes.iter().flatten().all(|found| found.run != run) {
+            report.unaware.push(Unaware { target: place.target, node: place.alias.clone() });
+            let Some(last) = lanes.iter().flatten().map(|found| found.run).max() else { continue };
+            told = last;
         }
-        let told = of_run.iter().flatten().map(|run| run.targets as usize).max();
-        report.take_part = report.take_part.max(told.unwrap_or(0));
-        let target = sum_up(&place, &of_run);
+        let of_run: Lanes = lanes.into_iter().map(|lane| lane.filter(|found| found.run == told)).collect();
+        let target = sum_up(told, &place, &of_run);
         report.corrupt += target.corrupt;
-        report.targets.push(target);
+        if told == run {
+            let take_part = of_run.iter().flatten().map(|run| run.targets as usize).max();
+            report.take_part = report.take_part.max(take_part.unwrap_or(0));
+            report.targets.push(target);
+        } else {
+            report.earlier.push(target);
+        }
         let named = of_run.into_iter().flatten().flat_map(|run| run.named);
         blocks.extend(named.map(|block| (place.clone(), block)));
     }
@@ -303,8 +327,8 @@ async fn ask_lanes(data: &DataPlane<'_>, place: &Place) -> Result<Lanes, DataErr
     Ok(runs)
 }
 
-/// One target from its lanes.
-fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
+/// One target from its lanes, as they tell of `run`.
+fn sum_up(run: u64, place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
     let runs: Vec<&ScrubRun> = lanes.iter().flatten().collect();
     let sum = |of: fn(&ScrubRun) -> u64| runs.iter().map(|run| of(run)).sum::<u64>();
     let failure = runs.iter().find(|run| !run.failure.0.is_empty());
@@ -316,6 +340,7 @@ fn sum_up(place: &Place, lanes: &[Option<ScrubRun>]) -> ScrubTarget {
         () => ScrubState::Finished,
     };
     ScrubTarget {
+        run,
         target: place.target,
         node: place.alias.clone(),
         state,
@@ -389,6 +414,39 @@ mod tests {
         let (report, _) = gather(7, all, false);
         assert_eq!((report.unaware.len(), report.lost()), (1, 0), "another one takes no part");
         assert!(report.is_complete() && report.is_well());
+    }
+
+    #[test]
+    fn what_an_earlier_run_does_and_has_found_on_other_targets_is_told() {
+        let lane = |run, change: fn(&mut ScrubRun)| {
+            let mut lane = finished(run).map(|run| ScrubRun { targets: 1, ..run });
+            lane.iter_mut().for_each(change);
+            lane
+        };
+        // Also where only a part of it knows of it.
+        let found = vec![lane(7, |run| run.corrupt = 2), None, lane(6, |run| run.corrupt = 9)];
+        let answers = vec![(place(1), Ok(found)), (place(2), Ok(vec![lane(8, |_| {})]))];
+        let (report, _) = gather(8, answers.clone(), false);
+        assert_eq!(
+            (report.corrupt, report.is_well(), report.is_complete(), report.is_running()),
+            (2, false, true, false)
+        );
+        let told = |targets: &[ScrubTarget]| targets.iter().map(|one| (one.target.0, one.run)).collect::<Vec<_>>();
+        assert_eq!((told(&report.targets), told(&report.earlier)), (vec![(2, 8)], vec![(1, 7)]));
+        assert_eq!((report.unaware.len(), report.lost()), (1, 0));
+        let (report, _) = gather(8, answers, true);
+        assert_eq!((report.earlier.len(), report.corrupt), (0, 0), "of one that was begun nothing else is asked");
+
+        // One that was refused and stopped again, beside the one that was in its way.
+        let answers = vec![
+            (place(1), Ok(vec![lane(9, |run| run.stopped = true)])),
+            (place(3), Ok(vec![lane(8, |run| run.running = true)])),
+        ];
+        let (report, _) = gather(9, answers.clone(), false);
+        assert_eq!((report.is_running(), told(&report.earlier)), (true, vec![(3, 8)]));
+        let refused = refuse_occupied(&answers).expect_err("target 3 is busy");
+        assert!(refused.message.contains("target 3") && refused.message.contains("nothing was begun"), "{refused}");
+        assert_eq!(refuse_occupied(&answers[..1].to_vec()), Ok(()));
     }
 
     #[test]

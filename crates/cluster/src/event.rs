@@ -137,14 +137,29 @@ pub enum Admin {
     ReleaseTargetState {
         target: TargetId,
     },
-    /// Without `really`, only answers what it would do.
+    /// For a deletion: from here on it takes no new files, whatever its node reports.
+    TakeOut {
+        target: TargetId,
+        deletion: SessionId,
+    },
+    /// After a deletion that came to nothing: to `state`, or (`None`) to what the node's own reports say; only where nobody
+    /// else has set it since.
+    PutBack {
+        target: TargetId,
+        state: Option<TargetState>,
+        deletion: SessionId,
+    },
+    /// Without `really`, only answers what it would do. With a `deletion`, only what that has taken out, and nobody has set
+    /// since.
     DeleteTarget {
         target: TargetId,
         really: bool,
+        deletion: Option<SessionId>,
     },
     DeleteNode {
         node: NodeId,
         really: bool,
+        deletion: Option<SessionId>,
     },
 }
 

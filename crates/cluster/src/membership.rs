@@ -17,7 +17,7 @@ use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 use crate::capacity::{Capacities, Limits};
 use crate::event::{Admin, Answer, Effects, Event, Moment, Report};
 use crate::map::{ClusterMap, Group, Node, Pool, Target};
-use crate::record::{ClusterRecord, FORMAT, Key, NextIds, encode};
+use crate::record::{ClusterRecord, FORMAT, Key, NextIds, encode, encode_pin};
 use crate::refusal::Refusal;
 
 /// Who belongs to the cluster and in which state. Give every event to [`Membership::apply`] and carry out what it
@@ -27,8 +27,8 @@ pub struct Membership {
     rules: Rules,
     map: ClusterMap,
     next: NextIds,
-    /// Targets whose state an administrator has set: reports do not change it.
-    pinned: BTreeSet<TargetId>,
+    /// Targets whose state was set, by an administrator or for a deletion: reports do not change it.
+    pinned: BTreeMap<TargetId, Option<SessionId>>,
     /// Nodes heard of since the start of this process. Not persisted.
     presence: BTreeMap<NodeId, Presence>,
     /// The last report of each target. Not persisted.
@@ -98,7 +98,7 @@ impl Membership {
             rules,
             map: ClusterMap::empty(cluster.to_owned()),
             next: NextIds::first(),
-            pinned: BTreeSet::new(),
+            pinned: BTreeMap::new(),
             presence: BTreeMap::new(),
             reports: BTreeMap::new(),
             started: now,
@@ -148,8 +148,10 @@ impl Membership {
             Admin::AssignPool { group, pool } => self.assign_pool(group, pool),
             Admin::SetTargetState { target, state } => self.set_target_state(target, state),
             Admin::ReleaseTargetState { target } => self.release_target_state(target),
-            Admin::DeleteTarget { target, really } => self.delete_target(target, really),
-            Admin::DeleteNode { node, really } => self.delete_node(node, really),
+            Admin::TakeOut { target, deletion } => self.take_out(target, deletion),
+            Admin::PutBack { target, state, deletion } => self.put_back(target, state, deletion),
+            Admin::DeleteTarget { target, really, deletion } => self.delete_target(target, really, deletion),
+            Admin::DeleteNode { node, really, deletion } => self.delete_node(node, really, deletion),
         }
     }
 
@@ -182,7 +184,7 @@ impl Membership {
             Key::Group(id) => self.map.groups.get(&id).map(encode),
             Key::Pool(id) => self.map.pools.get(&id).map(encode),
             Key::Shard(id) => self.map.shards.get(&id).map(encode),
-            Key::Pinned(id) => self.pinned.contains(&id).then(|| encode(&true)),
+            Key::Pinned(id) => self.pinned.get(&id).copied().map(encode_pin),
         }
     }
 

@@ -10,12 +10,12 @@
 //! | `g` group | group |
 //! | `p` pool | pool |
 //! | `s` shard | its group |
-//! | `x` target | its state was set by an administrator |
+//! | `x` target | its state was set: by an administrator (`true`), or for a deletion (its session) |
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use types::id::{GroupId, NodeId, PoolId, ShardId, TargetId};
+use types::id::{GroupId, NodeId, PoolId, SessionId, ShardId, TargetId};
 
 use crate::skipped::Skipped;
 
@@ -133,6 +133,14 @@ pub(crate) fn decode<T: for<'de> Deserialize<'de>>(key: Key, value: &[u8]) -> Re
     serde_json::from_slice(value).map_err(|error| Damaged(format!("record {key:?}: {error}")))
 }
 
+pub(crate) fn encode_pin(deletion: Option<SessionId>) -> Vec<u8> {
+    deletion.map_or_else(|| encode(&true), |deletion| encode(&deletion))
+}
+
+pub(crate) fn decode_pin(key: Key, value: &[u8]) -> Result<Option<SessionId>, Damaged> {
+    if value == encode_pin(None) { Ok(None) } else { decode(key, value).map(Some) }
+}
+
 /// The persisted records contradict themselves.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the management store is damaged: {0}")]
@@ -161,6 +169,10 @@ mod tests {
         assert!(Key::Node(NodeId(255)).bytes() < Key::Node(NodeId(256)).bytes());
         for bad in [&b""[..], b"n", b"n12345", b"cx", b"z1234", b"s1"] {
             assert_eq!(Key::parse(bad), None);
+        }
+        let key = Key::Pinned(TargetId(9));
+        for (pin, bytes) in [(None, &b"true"[..]), (Some(SessionId(7)), b"7")] {
+            assert_eq!((encode_pin(pin), decode_pin(key, bytes)), (bytes.to_vec(), Ok(pin)));
         }
         assert_eq!(Key::Shard(ShardId(300)).bytes(), b"s\x01\x2c", "the bytes are on disks: they may never change");
     }

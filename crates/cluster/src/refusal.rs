@@ -70,8 +70,10 @@ pub enum Refusal {
     NotEmpty { target: TargetId },
     #[error("target {target} takes new files, or may again when it recovers: set it bad first")]
     TakesFiles { target: TargetId },
+    #[error("somebody else has set the state of target {target} since it was taken out for its deletion")]
+    SetSince { target: TargetId },
     /// It will be heard of soon.
-    #[error("target {target} has not told yet whether it is empty since it takes no new files")]
+    #[error("target {target} has not told yet whether it is empty")]
     NotHeard { target: TargetId },
     #[error("node {node} is running: stop it first")]
     StillRunning { node: NodeId },

@@ -204,32 +204,58 @@ impl Client {
     /// # Errors
     /// Where mgmtd cannot be asked or there is no such target.
     pub async fn set_target_state(&self, target: TargetId, state: TargetState) -> Result<bool, ControlError> {
-        let mut service = self.service.clone();
-        let state = convert::state_to_proto(state).into();
-        let request = proto::SetTargetStateRequest { target: target.0, state, release: false };
-        Ok(self.call(service.set_target_state(request)).await?.was_reported)
+        self.tell_target_state(target, Some(state), None).await
     }
 
-    /// Lets the node's own reports decide on the state, which stays what it is until they change it. Only for a mgmtd that has
-    /// answered that they did so before: an older one would set the target bad.
+    /// Sets it bad for its deletion, which this session names: a number of its own. Answers as [`Client::set_target_state`].
     ///
     /// # Errors
     /// As [`Client::set_target_state`].
-    pub async fn release_target_state(&self, target: TargetId) -> Result<(), ControlError> {
-        let mut service = self.service.clone();
-        let state = proto::TargetState::Bad.into();
-        let request = proto::SetTargetStateRequest { target: target.0, state, release: true };
-        self.call(service.set_target_state(request)).await.map(|_| ())
+    pub async fn take_out(&self, target: TargetId, deletion: SessionId) -> Result<bool, ControlError> {
+        self.tell_target_state(target, Some(TargetState::Bad), Some(deletion)).await
     }
 
-    /// Without `really`, only tells what would be deleted: one line per thing. Whoever means it has set the target bad, and
-    /// asked all shards since whether a file names its group: mgmtd cannot know.
+    /// After a deletion that came to nothing: sets the state to what it was, good or in need of a resync; with `None`, lets
+    /// the node's own reports decide, and it stays bad until they change it. That only for a mgmtd that has answered that
+    /// they did so before: an older one would set the target bad.
     ///
     /// # Errors
-    /// Where mgmtd cannot be asked or refuses: the target is in use. [`ControlError::NotHeard`] asks to try again.
-    pub async fn delete_target(&self, target: TargetId, really: bool) -> Result<Deletion, ControlError> {
+    /// As [`Client::set_target_state`], and where somebody else has set the state since.
+    pub async fn put_back(
+        &self,
+        target: TargetId,
+        state: Option<TargetState>,
+        deletion: SessionId,
+    ) -> Result<(), ControlError> {
+        self.tell_target_state(target, state, Some(deletion)).await.map(|_| ())
+    }
+
+    async fn tell_target_state(
+        &self,
+        target: TargetId,
+        state: Option<TargetState>,
+        deletion: Option<SessionId>,
+    ) -> Result<bool, ControlError> {
         let mut service = self.service.clone();
-        let request = proto::DeleteTargetRequest { target: target.0, really };
+        let request = proto::SetTargetStateRequest {
+            target: target.0,
+            state: convert::state_to_proto(state.unwrap_or(TargetState::Bad)).into(),
+            release: state.is_none(),
+            deletion: deletion.map_or(0, |deletion| deletion.0),
+        };
+        Ok(self.call(service.set_target_state(request)).await?.was_reported)
+    }
+
+    /// Without a `deletion`, only tells what would be deleted: one line per thing. Whoever means it has taken the target out
+    /// for it, and asked all shards since whether a file names its group: mgmtd cannot know.
+    ///
+    /// # Errors
+    /// Where mgmtd cannot be asked or refuses: the target is in use, or somebody else has set its state since.
+    /// [`ControlError::NotHeard`] asks to try again.
+    pub async fn delete_target(&self, target: TargetId, deletion: Option<SessionId>) -> Result<Deletion, ControlError> {
+        let mut service = self.service.clone();
+        let (really, deletion) = (deletion.is_some(), deletion.map_or(0, |deletion| deletion.0));
+        let request = proto::DeleteTargetRequest { target: target.0, really, deletion };
         self.call(service.delete_target(request)).await.map(convert::deletion_from)
     }
 
@@ -237,9 +263,10 @@ impl Client {
     ///
     /// # Errors
     /// Where mgmtd cannot be asked or refuses: the node runs or one of its targets is in use.
-    pub async fn delete_node(&self, node: NodeId, really: bool) -> Result<Deletion, ControlError> {
+    pub async fn delete_node(&self, node: NodeId, deletion: Option<SessionId>) -> Result<Deletion, ControlError> {
         let mut service = self.service.clone();
-        let request = proto::DeleteNodeRequest { node: node.0, really };
+        let (really, deletion) = (deletion.is_some(), deletion.map_or(0, |deletion| deletion.0));
+        let request = proto::DeleteNodeRequest { node: node.0, really, deletion };
         self.call(service.delete_node(request)).await.map(convert::deletion_from)
     }
 

@@ -39,6 +39,16 @@ pub fn name_to_handle(path: &Path) -> io::Result<FileHandle> {
     checked(result).map(|_| handle)
 }
 
+impl FileHandle {
+    /// Of the same kind, with the highest number that there may be: of FUSE it comes first.
+    #[must_use]
+    pub fn of_nothing(&self) -> Self {
+        let mut handle = self.handle;
+        handle[..8].fill(0xff);
+        Self { handle, ..*self }
+    }
+}
+
 /// Opens for reading what has this handle on the file system of `mount`.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use control::proto::management_server::Management;
 use control::proto::{self};
 use tokio::sync::{oneshot, watch};
 use tonic::{Request, Response, Status};
-use types::id::Epoch;
+use types::id::{Epoch, SessionId};
 
 use crate::history::History;
 use crate::metrics::MgmtMetrics;
@@ -98,6 +98,11 @@ impl ManagementService {
         }
         result.map(Response::new)
     }
+}
+
+/// The session of a deletion; 0 for none.
+fn deletion_from(number: u64) -> Option<SessionId> {
+    (number != 0).then_some(SessionId(number))
 }
 
 /// Of an answer that the state machine never gives to this event.

@@ -17,7 +17,7 @@ use control::{Agent, AgentConfig, Client, ControlError, Update, View, Wanted};
 use mgmtd::{Config, Server};
 use net::ClusterKey;
 use telemetry::metrics::Metrics;
-use types::id::{NodeId, PoolId, ShardId, TargetId};
+use types::id::{NodeId, PoolId, SessionId, ShardId, TargetId};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -418,26 +418,32 @@ fn administrators_verbs_work_and_refusals_say_why() {
         client.assign_pool(group, pool).await.expect("there");
         let error = client.remove_pool(pool).await.expect_err("in use");
         assert!(error.to_string().contains("pool fast still has 1 groups"), "{error}");
-        let error = client.delete_target(TargetId(1), false).await.expect_err("not empty");
+        let error = client.delete_target(TargetId(1), None).await.expect_err("not empty");
         assert!(error.to_string().contains("not known to be empty"), "{error}");
+        let (ours, theirs) = (SessionId(7), SessionId(8));
         let empty = Report { empty: true, ..report(1) };
         client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
-        let deletion = client.delete_target(TargetId(1), false).await.expect("empty");
+        let deletion = client.delete_target(TargetId(1), None).await.expect("empty");
         assert_eq!((deletion.lines.len(), deletion.heartbeat), (2, Duration::from_secs(2)));
         assert!(client.view().await.expect("a view").map.targets.contains_key(&TargetId(1)), "a dry run");
-        let error = client.delete_target(TargetId(1), true).await.expect_err("it takes new files");
+        let error = client.delete_target(TargetId(1), Some(ours)).await.expect_err("it takes new files");
         assert!(matches!(error, ControlError::Refused(_)), "{error}");
-        assert_eq!(client.set_target_state(TargetId(1), TargetState::Bad).await, Ok(true), "its node decided");
-        client.release_target_state(TargetId(1)).await.expect("there");
+        assert_eq!(client.take_out(TargetId(1), ours).await, Ok(true), "its node decided");
+        client.put_back(TargetId(1), None, ours).await.expect("there");
         let view = client.view().await.expect("a view");
         assert_eq!(view.map.targets[&TargetId(1)].state, TargetState::Bad, "until its node says otherwise");
-        assert_eq!(client.set_target_state(TargetId(1), TargetState::Bad).await, Ok(true));
+        assert_eq!(client.take_out(TargetId(1), theirs).await, Ok(true));
+        let error = client.put_back(TargetId(1), Some(TargetState::Good), ours).await.expect_err("set by another one");
+        assert!(matches!(error, ControlError::Refused(_)), "{error}");
+        let error = client.delete_target(TargetId(1), Some(ours)).await.expect_err("set by another one");
+        assert!(error.to_string().contains("somebody else"), "{error}");
+        assert_eq!(client.take_out(TargetId(1), ours).await, Ok(false));
         for _ in 0..2 {
-            let error = client.delete_target(TargetId(1), true).await.expect_err("its word is old");
+            let error = client.delete_target(TargetId(1), Some(ours)).await.expect_err("its word is old");
             assert!(matches!(error, ControlError::NotHeard(_)), "{error}");
             client.heartbeat(registered.node, 1, &[(TargetId(1), empty)]).await.expect("registered");
         }
-        client.delete_target(TargetId(1), true).await.expect("empty");
+        client.delete_target(TargetId(1), Some(ours)).await.expect("empty");
         client.remove_pool(pool).await.expect("empty");
         let view = client.view().await.expect("a view");
         assert!(view.map.targets.is_empty());

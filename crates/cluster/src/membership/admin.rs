@@ -1,6 +1,6 @@
 //! Names, pools and states that people set.
 
-use types::id::{GroupId, NodeId, PoolId, TargetId};
+use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 
 use super::Membership;
 use crate::event::Answer;
@@ -82,7 +82,7 @@ impl Membership {
 
     pub(super) fn set_target_state(&mut self, id: TargetId, state: TargetState) -> Result<Answer, Refusal> {
         let current = self.map.targets.get(&id).ok_or(Refusal::NoTarget(id))?.state;
-        let was_reported = self.pin(id, state != TargetState::Good);
+        let was_reported = if state == TargetState::Good { self.unpin(id) } else { self.pin(id, None) };
         if state != current {
             self.change_target_state(id, state);
         }
@@ -93,16 +93,25 @@ impl Membership {
         if !self.map.targets.contains_key(&id) {
             return Err(Refusal::NoTarget(id));
         }
-        Ok(Answer::StateSet { was_reported: self.pin(id, false) })
+        Ok(Answer::StateSet { was_reported: self.unpin(id) })
     }
 
     /// Answers whether it was not pinned.
-    fn pin(&mut self, id: TargetId, pinned: bool) -> bool {
-        let was_pinned = if pinned { !self.pinned.insert(id) } else { self.pinned.remove(&id) };
-        if pinned != was_pinned {
+    pub(super) fn pin(&mut self, id: TargetId, deletion: Option<SessionId>) -> bool {
+        let before = self.pinned.insert(id, deletion);
+        if before != Some(deletion) {
             self.touched.insert(Key::Pinned(id));
         }
-        !was_pinned
+        before.is_none()
+    }
+
+    /// Answers whether it was not pinned.
+    pub(super) fn unpin(&mut self, id: TargetId) -> bool {
+        let before = self.pinned.remove(&id);
+        if before.is_some() {
+            self.touched.insert(Key::Pinned(id));
+        }
+        before.is_none()
     }
 }
 

@@ -47,7 +47,7 @@ impl Membership {
         let (contrary, heard) = self.reports.get(&id).map_or((0, 0), |before| (before.contrary, before.heard));
         let contrary = if report.failing == (target.state == TargetState::Bad) { 0 } else { contrary + 1 };
         self.reports.insert(id, Reported { report, contrary, heard: heard.saturating_add(1) });
-        if !self.pinned.contains(&id) {
+        if !self.pinned.contains_key(&id) {
             self.judge(id, target.state, report.failing, contrary);
         }
     }

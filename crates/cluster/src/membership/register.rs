@@ -182,7 +182,7 @@ impl Membership {
                 target.ports.clear();
             }
             self.reports.remove(&id);
-            if state != TargetState::Bad && !self.pinned.contains(&id) {
+            if state != TargetState::Bad && !self.pinned.contains_key(&id) {
                 self.change_target_state(id, TargetState::Bad);
             }
         }

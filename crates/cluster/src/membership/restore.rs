@@ -7,7 +7,7 @@ use types::id::{GroupId, PoolId};
 use super::{Membership, Rules};
 use crate::event::{Moment, Seen};
 use crate::map::ServiceKind;
-use crate::record::{ClusterRecord, Damaged, FORMAT, Key, decode};
+use crate::record::{ClusterRecord, Damaged, FORMAT, Key, decode, decode_pin};
 
 impl Membership {
     /// The state that persisted `records` as they were, with nobody heard of yet: all nodes have the full time to
@@ -61,7 +61,7 @@ impl Membership {
             Key::Group(id) => drop(self.map.groups.insert(id, decode(key, value)?)),
             Key::Pool(id) => drop(self.map.pools.insert(id, decode(key, value)?)),
             Key::Shard(id) => drop(self.map.shards.insert(id, decode(key, value)?)),
-            Key::Pinned(id) => drop(self.pinned.insert(id)),
+            Key::Pinned(id) => drop(self.pinned.insert(id, decode_pin(key, value)?)),
         }
         Ok(())
     }

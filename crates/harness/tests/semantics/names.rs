@@ -9,6 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use harness::syscall;
 
@@ -385,7 +386,7 @@ pub(super) fn file_handles_outlive_memory(place: &Place) {
     fs::remove_dir(&dir).unwrap();
     forget();
     // Nor is there any wait for one of another cluster, with a shard that this one does not have.
-    let foreign = syscall::foreign(&file);
+    let foreign = file.of_nothing();
     let begun = Instant::now();
     for handle in [&file, &folder, &foreign] {
         assert_eq!(errno(syscall::open_by_handle(&mount, handle)), libc::ESTALE);

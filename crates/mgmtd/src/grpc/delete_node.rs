@@ -5,11 +5,12 @@ use control::proto::{DeleteNodeRequest, DeleteReply};
 use tonic::Status;
 use types::id::NodeId;
 
-use super::{ManagementService, unexpected};
+use super::{ManagementService, deletion_from, unexpected};
 
 pub(super) async fn handle(service: &ManagementService, request: DeleteNodeRequest) -> Result<DeleteReply, Status> {
     let (node, really) = (NodeId(request.node), request.really);
-    let (answer, _) = service.apply(Event::Admin(Admin::DeleteNode { node, really })).await?;
+    let deletion = deletion_from(request.deletion);
+    let (answer, _) = service.apply(Event::Admin(Admin::DeleteNode { node, really, deletion })).await?;
     let Answer::Deleted(deleted) = answer else { return Err(unexpected(&answer)) };
     if really {
         tracing::info!(node = node.0, ?deleted, "node deleted");

@@ -63,9 +63,10 @@ impl Args {
 /// Asks the supervisor to end everything, and waits until it has.
 pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), Failure> {
     let begin = Instant::now();
-    let mut asked = None;
+    let mut asked: Option<OwnedFd> = None;
     let mut progress = Progress::new();
-    while dir.is_running()? {
+    // Who waits for the end of it starts it again at once: with its lock taken anew it has ended all the same.
+    while dir.is_running()? && !ended(asked.as_ref())? {
         let state = State::read(dir)?.filter(|state| state.supervisor > 1);
         let waited = begin.elapsed().as_secs();
         if let Some(state) = state.as_ref().filter(|_| waited > 0) {
@@ -92,6 +93,10 @@ pub(super) fn stop_supervisor(dir: &ClusterDir, limit: Duration) -> Result<(), F
         }
         _ => Ok(()),
     }
+}
+
+fn ended(process: Option<&OwnedFd>) -> io::Result<bool> {
+    process.map_or(Ok(false), |process| has_ended(process, Duration::ZERO))
 }
 
 /// Names this process for ever, whoever gets its number later.
@@ -121,5 +126,28 @@ pub(super) fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> 
         if error.kind() != ErrorKind::Interrupted {
             return Err(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_started_again_at_once_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        dir.make_folders().expect("makable");
+        // Held by the next supervisor by now.
+        let _lock = dir.try_lock().expect("lockable").expect("free");
+        let mut old = Command::new("sleep").arg("60").spawn().expect("it runs");
+        let supervisor = i32::try_from(old.id()).expect("a process id");
+        State { supervisor, ..State::default() }.write(&dir).expect("writable");
+        let stopped = stop_supervisor(&dir, Duration::from_secs(20));
+        old.kill().expect("ours");
+        old.wait().expect("ours");
+        stopped.expect("the one that was there has ended");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use admin::Admin;
 use admin::runs::{Reached, Silent, Started};
-use admin::scrub::{CorruptBlock, ScrubReport, ScrubTarget, Unaware};
+use admin::scrub::{CorruptBlock, ScrubReport, ScrubState, ScrubTarget, Unaware};
 use admin::targets::Choice;
 use clap::ArgGroup;
 use conf::units::Size;
@@ -137,7 +137,13 @@ fn text(report: &ScrubReport) -> String {
     for Unaware { target, node } in &report.unaware {
         text += &format!("target {target} (node {node}) knows nothing of this run: {why}\n");
     }
-    for target in report.targets.iter().filter(|target| !target.message.is_empty()) {
+    let tells = |target: &&ScrubTarget| target.state == ScrubState::Running || target.corrupt > 0;
+    let earlier: Vec<ScrubTarget> = report.earlier.iter().filter(tells).cloned().collect();
+    if !earlier.is_empty() {
+        text += "of an earlier run:\n";
+        text += &table(&earlier);
+    }
+    for target in report.targets.iter().chain(&earlier).filter(|target| !target.message.is_empty()) {
         text += &format!("target {} (node {}): {}\n", target.target, target.node, target.message);
     }
     for block in &report.named {

@@ -205,12 +205,22 @@ impl ClusterDir {
 
     /// Waits for its turn to start the cluster, or to make it larger while it runs.
     pub(crate) fn lock_growing(&self) -> Result<Lock, Failure> {
+        let (file, path) = self.growing()?;
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+        Ok(Lock(file))
+    }
+
+    /// As [`Self::lock_growing`]; `None` where somebody else has the turn.
+    pub(crate) fn try_lock_growing(&self) -> Result<Option<Lock>, Failure> {
+        let (file, path) = self.growing()?;
+        Ok(lock_by(file, &path, File::try_lock)?)
+    }
+
+    fn growing(&self) -> Result<(File, PathBuf), Failure> {
         self.make_folders()?;
         let path = self.run("growing");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
-        Ok(Lock(file))
+        Ok((file.with_context(|| format!("cannot open {}", path.display()))?, path))
     }
 
     /// A supervisor is running here. Who looks shares the lock with others who do, and is not taken for the one who holds it.

@@ -59,6 +59,25 @@ pub(crate) fn grow(dir: &ClusterDir, spec: &Spec, limit: Duration, stop: &Atomic
     Ok(state)
 }
 
+/// Writes down that all of `spec` has come up, where nobody does that who waits for it: a `weft up` that was ended before, or
+/// gave up. Answers whether it is so, and was not written down.
+///
+/// # Errors
+/// Where a configuration cannot be read, or nothing can be written down.
+pub(crate) fn note_made(dir: &ClusterDir, spec: &Spec) -> Result<bool, Failure> {
+    // Before the turn is taken: a disk that hangs may not keep it from others.
+    if wanted(dir, spec)?.iter().any(|wanted| target_of(&wanted.dir).is_none()) {
+        return Ok(false);
+    }
+    let Some(_turn) = dir.try_lock_growing()? else { return Ok(false) };
+    // Another one had the turn meanwhile.
+    if dir.spec()? != *spec {
+        return Ok(false);
+    }
+    dir.save_spec(&Spec { made: spec.all_made(), ..spec.clone() })?;
+    Ok(true)
+}
+
 /// Until the supervisor has given these services up, so that it can have them again; what takes longer, as a disk that hangs
 /// does, is not waited for.
 ///
@@ -151,7 +170,9 @@ pub(crate) fn is_gone(dir: &ClusterDir, name: &str, map: &ClusterMap) -> Result<
     let dirs = dirs_of(dir, name)?;
     let identities = dirs.iter().filter_map(|dir| identity::read(&dir.join(IDENTITY_FILE)).ok());
     let uuids: BTreeSet<String> = identities.map(|identity| identity.node_uuid).collect();
-    let has_node = map.nodes.values().any(|node| node.alias == name || uuids.contains(&node.uuid));
+    // Its name says something only where nothing else does: people give names to other nodes.
+    let is_its = |uuid: &String, alias: &str| if uuids.is_empty() { alias == name } else { uuids.contains(uuid) };
+    let has_node = map.nodes.values().any(|node| is_its(&node.uuid, &node.alias));
     let mut paths = map.targets.values().map(|target| dir.root().join(&target.path));
     Ok(!has_node && !paths.any(|path| dirs.contains(&path)))
 }
@@ -511,6 +532,33 @@ mod tests {
     }
 
     #[test]
+    fn what_has_come_up_is_written_down_where_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = ClusterDir::at(folder.path()).expect("absolute");
+        let made = Made { metadata: 1, shards: 1, storage: 1, targets: 1 };
+        let spec = spec(made, 1, 2);
+        configs::write(&dir, &spec).expect("writable");
+        dir.make_folders().expect("makable");
+        dir.save_spec(&spec).expect("writable");
+        let note = |spec: &Spec| note_made(&dir, spec).expect("readable");
+        let storage = [1, 2].map(|number| (Service::Storage, configs::target_dir(&dir, "storaged-1", number)));
+        let metadata = (Service::Metadata, dir.data("metad-1"));
+        for ((service, place), number) in storage.into_iter().chain([metadata]).zip(1..) {
+            assert!(!note(&spec), "{} has no number", place.display());
+            let mut home = open(service, &place, true).expect("new");
+            assert!(!note(&spec), "it may have started");
+            home.update(|identity| identity.target_id = Some(TargetId(number))).expect("writable");
+        }
+        let turn = dir.lock_growing().expect("free");
+        assert!(!note(&spec), "who has the turn waits for it");
+        drop(turn);
+        assert!(!note(&Spec { mount: "/other".into(), ..spec.clone() }), "it was changed meanwhile");
+        assert!(note(&spec));
+        let all = Made { targets: 2, ..made };
+        assert_eq!(dir.spec().expect("readable"), Spec { made: all, ..spec });
+    }
+
+    #[test]
     fn a_service_is_gone_when_the_map_has_nothing_of_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = ClusterDir::at(folder.path()).expect("absolute");
@@ -527,6 +575,9 @@ mod tests {
         let home = open(Service::Storage, &configs::target_dir(&dir, "storaged-1", 1), true).expect("new");
         map.nodes.get_mut(&id).expect("there").uuid.clone_from(&home.identity().node_uuid);
         assert!(!is_gone(&dir, "storaged-1", &map).expect("readable"), "by whatever name");
+        map.nodes.get_mut(&id).expect("there").alias = "storaged-1".to_owned();
+        map.nodes.get_mut(&id).expect("there").uuid = "another".to_owned();
+        assert!(is_gone(&dir, "storaged-1", &map).expect("readable"), "one that was only named so");
     }
 
     /// As after `weft target delete`, whose directory was taken out of the list.

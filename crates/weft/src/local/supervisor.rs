@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::rc::Rc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,7 +20,7 @@ use super::backoff::Backoff;
 use super::dir::{ClusterDir, Spec};
 use super::plan::{Mounting, Process, Role, processes};
 use super::state::{Phase, ProcessState, State};
-use super::{log, mounts};
+use super::{grow, log, mounts};
 use crate::command::this_program;
 use crate::failure::{EXIT_USAGE, Failure, usage};
 
@@ -37,6 +38,8 @@ struct Supervisor {
     started: RefCell<BTreeMap<String, Instant>>,
     /// Of what was given up, those that have not ended yet: they have their directories.
     ending: RefCell<BTreeSet<String>>,
+    /// It writes down what has come up.
+    noting: RefCell<Option<thread::JoinHandle<()>>>,
 }
 
 /// One process under supervision.
@@ -62,6 +65,7 @@ pub(crate) fn run(dir: &ClusterDir) -> Result<(), Failure> {
         state: RefCell::new(State { supervisor: std::process::id() as i32, ..State::default() }),
         started: RefCell::default(),
         ending: RefCell::default(),
+        noting: RefCell::default(),
     });
     let runtime = telemetry::runtime::current_thread().context("cannot start the supervisor")?;
     // Of one that was killed.
@@ -93,7 +97,10 @@ impl Supervisor {
                 _ = int.recv() => break,
                 // Also the terminal that started us may be gone: no reason to stop.
                 _ = hangup.recv() => self.grow(&mut kept),
-                () = sleep(log::LOOK_EVERY) => self.bound_logs(&kept),
+                () = sleep(log::LOOK_EVERY) => {
+                    self.bound_logs(&kept);
+                    self.note_made();
+                }
             }
         }
         tracing::info!("stopping");
@@ -278,6 +285,37 @@ impl Supervisor {
 
     fn pid_file(&self, name: &str) -> PathBuf {
         self.dir.run(&format!("{name}.pid"))
+    }
+
+    /// Whoever starts the cluster or makes it larger writes down what has come up, when it has: where they were ended before,
+    /// or have given up, nobody else would, and what is lost later would begin empty again.
+    fn note_made(&self) {
+        let Ok(spec) = self.dir.spec() else { return };
+        let is_at_it = self.noting.borrow().as_ref().is_some_and(|noting| !noting.is_finished());
+        if spec.made == spec.all_made() || is_at_it || !self.all_proven(&spec) {
+            return;
+        }
+        let dir = self.dir.clone();
+        let note = move || match grow::note_made(&dir, &spec) {
+            Ok(true) => tracing::info!("all of the cluster has come up: nothing of it may begin empty again"),
+            Ok(false) => {}
+            Err(failure) => tracing::warn!("what has come up cannot be written down: {failure}"),
+        };
+        // Apart: a disk that hangs may not keep this from its signals.
+        match thread::Builder::new().name("noting".to_owned()).spawn(note) {
+            Ok(noting) => drop(self.noting.replace(Some(noting))),
+            Err(error) => tracing::warn!("what has come up cannot be written down: {error}"),
+        }
+    }
+
+    /// All services run, and have for a while.
+    fn all_proven(&self, spec: &Spec) -> bool {
+        let (state, started) = (self.state.borrow(), self.started.borrow());
+        let is_proven = |process: &Process| {
+            let is_running = state.processes.get(&process.name).is_some_and(|known| known.phase == Phase::Running);
+            is_running && started.get(&process.name).is_some_and(|started| started.elapsed() >= PROOF)
+        };
+        processes(&self.dir, spec).iter().filter(|process| process.role != Role::Mount).all(is_proven)
     }
 
     fn bound_logs(&self, kept: &[Kept]) {

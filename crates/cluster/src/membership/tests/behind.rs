@@ -53,7 +53,7 @@ fn an_old_store_gives_no_id_out_again() {
     // Who was deleted since is told so all the same.
     backup.tick_after(10_000);
     backup.admin(Admin::SetTargetState { target: TargetId(5), state: TargetState::Bad }).expect("there");
-    backup.admin(Admin::DeleteNode { node: NodeId(4), really: true }).expect("offline");
+    backup.admin(Admin::DeleteNode { node: NodeId(4), really: true, deletion: None }).expect("offline");
     let deleted = backup.apply(known("s4", &["d"], 4, 5));
     assert_eq!(deleted, Err(Refusal::NodeForgotten { id: NodeId(4) }));
     check(&backup);
