@@ -167,8 +167,8 @@ impl<S: Service> Server<S> {
             return;
         };
         let key = self.connections.borrow_mut().insert(Weak::new());
-        let slot = ConnectionSlot { key, server: Rc::clone(self), _place: place };
-        ring::spawn(slot.attend(socket, address));
+        let slot = ConnectionSlot { key, server: Rc::clone(self) };
+        ring::spawn(slot.attend((socket, place), address));
     }
 }
 
@@ -201,7 +201,6 @@ fn peer_address(socket: OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
 struct ConnectionSlot<S> {
     server: Rc<Server<S>>,
     key: usize,
-    _place: Place,
 }
 
 impl<S> Drop for ConnectionSlot<S> {
@@ -212,7 +211,7 @@ impl<S> Drop for ConnectionSlot<S> {
 
 impl<S: Service> ConnectionSlot<S> {
     /// The whole life of a connection.
-    async fn attend(self, socket: OwnedFd, address: SocketAddr) {
+    async fn attend(self, (socket, place): (OwnedFd, Place), address: SocketAddr) {
         let server = &self.server;
         let order = server.fences.borrow_mut().accept();
         let machine = handshake::Responder::new(&server.identity);
@@ -226,7 +225,7 @@ impl<S: Service> ConnectionSlot<S> {
         };
         let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
         let (limits, epoch) = (server.limits.clone(), Rc::clone(&server.epoch));
-        let connection = Rc::new(Accepted::new(peer, established, limits, socket, epoch));
+        let connection = Rc::new(Accepted::new(peer, established, limits, (socket, place), epoch));
         match server.connections.borrow_mut().get_mut(self.key) {
             Some(place) => *place = Rc::downgrade(&connection),
             None => return, // The service stopped meanwhile.
