@@ -158,17 +158,25 @@ impl<S: Service> Server<S> {
     }
 
     fn welcome(self: &Rc<Self>, socket: OwnedFd, address: SocketAddr) {
-        let count = self.connections.borrow().len();
-        let Some(place) = self.limits.places.take().filter(|_| count < self.limits.connections) else {
-            metrics::refused("full");
-            if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
-                warn!(peer = %address, count, left_out, "refused a connection: too many");
-            }
-            return;
+        let (count, most) = (self.connections.borrow().len(), self.limits.connections);
+        if count >= most {
+            return refuse(address, count, most, "too many at this address");
+        }
+        let Some(place) = self.limits.places.take() else {
+            let (count, most) = self.limits.places.counts();
+            return refuse(address, count, most, "too many for the process's descriptors");
         };
         let key = self.connections.borrow_mut().insert(Weak::new());
         let slot = ConnectionSlot { key, server: Rc::clone(self) };
         ring::spawn(slot.attend((socket, place), address));
+    }
+}
+
+/// Of so many there are `count`.
+fn refuse(peer: SocketAddr, count: usize, most: usize, reason: &str) {
+    metrics::refused("full");
+    if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
+        warn!(%peer, count, most, left_out, "refused a connection: {reason}");
     }
 }
 
