@@ -223,8 +223,12 @@ impl Client {
         let before = sent.goes(ring::now());
         let into = (payloads.room >= net::PLACED_MIN).then(|| Buf::shareable(payloads.room));
         let answer = connection.call_payload(route.to.get(), request, payloads.sent.to_vec(), into).await;
-        if let Err(CallError::Status(_)) = &answer {
+        if let Err(CallError::Status(status)) = &answer {
             sent.answered(before);
+            // A service tells each connection once of data that was lost before: over another one it would be news again.
+            if C::OP == Op::Sync && matches!(status, Status::Errno(_)) {
+                connection.keep();
+            }
         }
         answer.map_err(|error| self.failed(&route, destination, error))
     }

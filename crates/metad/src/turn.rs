@@ -567,7 +567,7 @@ impl State {
         }
         let refused = self.refuses(op);
         if op == Op::SessionOpen {
-            return refused.map_or_else(|| self.open_session(queued), Answer::errno);
+            return self.open_session(queued, refused);
         }
         let session = match self.connections.session(queued.connection) {
             Some(session) if self.shard.touch(session) => session,
@@ -585,12 +585,17 @@ impl State {
         dispatch::execute(&mut self.shard, &self.context, session, op, &queued.body)
     }
 
-    fn open_session(&mut self, queued: &Queued) -> Answer {
+    fn open_session(&mut self, queued: &Queued, refused: Option<Errno>) -> Answer {
         let open = decode_body::<SessionOpen>(&queued.body).ok();
         if open.as_ref().is_some_and(|open| self.connections.is_outdated(open)) {
             return Answer::Failed(Status::NoSession);
         }
         let is_new = open.as_ref().is_some_and(|open| !self.shard.knows(open.session));
+        // A new connection of one that is known changes nothing, and may want to read alone.
+        let changes = is_new || open.as_ref().is_none_or(|open| open.tells);
+        if let Some(errno) = refused.filter(|_| changes) {
+            return Answer::errno(errno);
+        }
         let answer = dispatch::execute(&mut self.shard, &self.context, SessionId(0), Op::SessionOpen, &queued.body);
         let is_sent_away = is_new && answer.status() == Status::Busy;
         if is_sent_away && open.as_ref().is_some_and(|open| !self.shard.knows(open.session)) {

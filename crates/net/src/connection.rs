@@ -163,6 +163,8 @@ struct Inner {
     left: Cell<bool>,
     /// It ended because nobody used it.
     unused: Cell<bool>,
+    /// That is no reason to end it.
+    kept: Cell<bool>,
     /// Lets go of it then, so that its descriptor is free.
     on_unused: RefCell<Option<Box<dyn FnOnce()>>>,
     /// Requests that nobody made: whether the other side lives.
@@ -273,6 +275,7 @@ impl Connection {
             several: Cell::new(false),
             left: Cell::new(false),
             unused: Cell::new(false),
+            kept: Cell::new(false),
             on_unused: RefCell::default(),
             pings: Cell::new(0),
             socket,
@@ -360,6 +363,11 @@ impl Connection {
     /// It is closed because nobody had asked anything over it for long: nothing is wrong with the other side.
     pub(crate) fn was_unused(&self) -> bool {
         self.inner.unused.get()
+    }
+
+    /// It is not closed for that: the other side remembers something of this connection that must not be forgotten.
+    pub fn keep(&self) {
+        self.inner.kept.set(true);
     }
 
     /// `let_go` is to drop what the caller has of it when it is closed for that.

@@ -30,7 +30,7 @@ pub struct Limits {
     /// The calling side closes a connection that it heard nothing from for so long, though it asks from time to time.
     pub silence: Duration,
     /// The calling side closes a connection over which nobody has asked anything for so long, and nothing is being answered:
-    /// among thousands of servers, a thread uses few at a time.
+    /// among thousands of servers, a thread uses few at a time. Not one that its caller has asked to keep.
     pub unused: Duration,
     /// The answering side closes a connection that sent nothing for so long (callers ping well before).
     pub idle: Duration,

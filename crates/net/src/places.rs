@@ -32,6 +32,11 @@ impl Places {
         self.0.most.store(most, Ordering::Relaxed);
     }
 
+    /// How many are taken, and how many there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.0.taken.load(Ordering::Relaxed), self.0.most.load(Ordering::Relaxed))
+    }
+
     /// One, for as long as it is not dropped; `None` where all are taken.
     pub(crate) fn take(&self) -> Option<Place> {
         let most = self.0.most.load(Ordering::Relaxed);
@@ -71,6 +76,7 @@ mod tests {
         let places = Places::new(2);
         let (one, other) = (places.take(), places.clone().take());
         assert!(one.is_some() && other.is_some() && places.take().is_none());
+        assert_eq!(places.counts(), (2, 2));
         drop(one);
         assert!(places.take().is_some(), "and it was not kept");
         places.set(1);

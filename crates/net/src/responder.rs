@@ -20,6 +20,7 @@ use crate::inbound::Pulse;
 use crate::limits::Limits;
 use crate::metrics::{self, Meter};
 use crate::outbox::{Outbox, Sent};
+use crate::places;
 use crate::sharing::{Borrowing, placed_reply};
 
 /// One accepted connection, never used again within this process's thread.
@@ -55,6 +56,8 @@ pub(crate) struct Accepted {
     rest: Notify,
     room: Notify,
     closed: RefCell<Option<String>>,
+    /// After the socket, whose descriptor it stands for: requests that are not answered yet keep both.
+    _place: places::Place,
 }
 
 impl Accepted {
@@ -62,7 +65,7 @@ impl Accepted {
         peer: PeerInfo,
         established: Established,
         limits: Limits,
-        socket: OwnedFd,
+        (socket, place): (OwnedFd, places::Place),
         epoch: Rc<Cell<Epoch>>,
     ) -> Self {
         Self {
@@ -81,6 +84,7 @@ impl Accepted {
             rest: Notify::new(),
             room: Notify::new(),
             closed: RefCell::default(),
+            _place: place,
         }
     }
 

@@ -158,17 +158,25 @@ impl<S: Service> Server<S> {
     }
 
     fn welcome(self: &Rc<Self>, socket: OwnedFd, address: SocketAddr) {
-        let count = self.connections.borrow().len();
-        let Some(place) = self.limits.places.take().filter(|_| count < self.limits.connections) else {
-            metrics::refused("full");
-            if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
-                warn!(peer = %address, count, left_out, "refused a connection: too many");
-            }
-            return;
+        let (count, most) = (self.connections.borrow().len(), self.limits.connections);
+        if count >= most {
+            return refuse(address, count, most, "too many at this address");
+        }
+        let Some(place) = self.limits.places.take() else {
+            let (count, most) = self.limits.places.counts();
+            return refuse(address, count, most, "too many for the process's descriptors");
         };
         let key = self.connections.borrow_mut().insert(Weak::new());
-        let slot = ConnectionSlot { key, server: Rc::clone(self), _place: place };
-        ring::spawn(slot.attend(socket, address));
+        let slot = ConnectionSlot { key, server: Rc::clone(self) };
+        ring::spawn(slot.attend((socket, place), address));
+    }
+}
+
+/// Of so many there are `count`.
+fn refuse(peer: SocketAddr, count: usize, most: usize, reason: &str) {
+    metrics::refused("full");
+    if let Some(left_out) = TOO_MANY.is_due(ring::now()) {
+        warn!(%peer, count, most, left_out, "refused a connection: {reason}");
     }
 }
 
@@ -201,7 +209,6 @@ fn peer_address(socket: OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
 struct ConnectionSlot<S> {
     server: Rc<Server<S>>,
     key: usize,
-    _place: Place,
 }
 
 impl<S> Drop for ConnectionSlot<S> {
@@ -212,7 +219,7 @@ impl<S> Drop for ConnectionSlot<S> {
 
 impl<S: Service> ConnectionSlot<S> {
     /// The whole life of a connection.
-    async fn attend(self, socket: OwnedFd, address: SocketAddr) {
+    async fn attend(self, (socket, place): (OwnedFd, Place), address: SocketAddr) {
         let server = &self.server;
         let order = server.fences.borrow_mut().accept();
         let machine = handshake::Responder::new(&server.identity);
@@ -226,7 +233,7 @@ impl<S: Service> ConnectionSlot<S> {
         };
         let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
         let (limits, epoch) = (server.limits.clone(), Rc::clone(&server.epoch));
-        let connection = Rc::new(Accepted::new(peer, established, limits, socket, epoch));
+        let connection = Rc::new(Accepted::new(peer, established, limits, (socket, place), epoch));
         match server.connections.borrow_mut().get_mut(self.key) {
             Some(place) => *place = Rc::downgrade(&connection),
             None => return, // The service stopped meanwhile.

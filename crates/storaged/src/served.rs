@@ -150,7 +150,8 @@ impl<S: ObjectStore> Served<S> {
         let synced = self.store.sync(object).await;
         self.waits.sync.observe(begun.elapsed());
         let told = self.failures.tell(object, connection, since);
-        synced.and(told)?;
+        // Whoever meets an error that passes asks again, and is told no second time.
+        told.and(synced)?;
         let lost = self.target.may_have_lost(since);
         if lost {
             let target = self.target.id();

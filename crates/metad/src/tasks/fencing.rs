@@ -1,6 +1,7 @@
 //! Before a session that has gone silent loses what it holds, the storage services end all that it has asked of them: what
 //! it wrote while it was stopped, or cut off, comes before what others are told from then on, or never.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// milliseconds, and the shard serves nobody meanwhile: many that end at once, with a rack, come one after the other.
 const ASKED_MAX: usize = 16_384;
 
+/// So long, at most, each of them counts: whoever does not answer by then is little work, and would keep others waiting. Not
+/// much shorter: until a connection is given up, all who wait for it take memory.
+const PLACE_MAX: Duration = Duration::from_millis(500);
+
 pub(crate) struct Fencing {
     core: Rc<Core>,
     storage: Rc<Storage>,
@@ -37,26 +42,25 @@ impl Fencing {
         loop {
             self.core.to_fence.notified().await;
             for session in self.core.take_fencing() {
-                let (this, until) = (Rc::clone(&self), ring::now() + self.patience);
+                let this = Rc::clone(&self);
                 ring::spawn(async move {
-                    this.fence(session, until).await;
+                    this.fence(session).await;
                     this.core.fenced(session);
                 });
             }
         }
     }
 
-    async fn fence(&self, session: SessionId, until: Instant) {
+    async fn fence(&self, session: SessionId) {
         let lanes = self.places.take(|| self.storage.lanes()).await;
+        let until = ring::now() + self.patience;
         ring::join_all(lanes.into_iter().map(|(lane, place)| self.fence_at(lane, session, until, place))).await;
     }
 
-    /// Gives its place back after the first attempt: a lane that does not answer keeps no other session waiting.
-    async fn fence_at(&self, mut lane: Lane, session: SessionId, until: Instant, mut place: Option<Permit>) {
-        let mut pause = PAUSE_MIN;
+    async fn fence_at(&self, mut lane: Lane, session: SessionId, until: Instant, place: Option<Permit>) {
+        let (mut pause, mut place) = (PAUSE_MIN, place);
         loop {
-            let asked = self.storage.call_lane(&mut lane, &FenceSession { session }).await;
-            place.take();
+            let asked = holding(place.take(), self.storage.call_lane(&mut lane, &FenceSession { session })).await;
             let Err(failure) = asked else { return };
             debug!(%session, node = %lane.node, %failure, "the writes of a silent client are not ended yet");
             // One that is not there has no connections either; but one that stands still may seem so.
@@ -69,6 +73,18 @@ impl Fencing {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
+}
+
+/// Gives the place back with the first answer, or when there is none for long.
+async fn holding<T>(place: Option<Permit>, asking: impl Future<Output = T>) -> T {
+    let mut asking = pin!(asking);
+    if place.is_some()
+        && let Ok(asked) = ring::timeout(PLACE_MAX, asking.as_mut()).await
+    {
+        return asked;
+    }
+    drop(place);
+    asking.await
 }
 
 /// For lanes that are asked. One session after the other takes what it needs: so none waits for what another waits for.
@@ -98,6 +114,18 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lane_that_does_not_answer_gives_its_place_back() {
+        ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+            let places = Rc::new(Places::new(1));
+            let mut first = places.take(|| vec![()]).await;
+            let place = first.pop().and_then(|((), place)| place);
+            ring::spawn(holding(place, std::future::pending::<()>()));
+            let second = ring::timeout(PLACE_MAX * 20, places.take(|| vec![()])).await;
+            assert!(second.is_ok_and(|second| second.len() == 1));
+        });
+    }
 
     #[test]
     fn sessions_are_fenced_one_after_the_other_where_there_are_many_lanes() {

@@ -12,7 +12,7 @@ use cluster::map::ClusterMap;
 use namespace::schema::transaction::{deser_votes, ser_parts};
 use namespace::transaction::{Message, Outcome, Reply};
 use net::pairs::Selector;
-use net::{CallError, Connection, Identity, Limits, Peer, To};
+use net::{CallError, Connection, Identity, Peer, To};
 use tracing::debug;
 use types::id::ShardId;
 use wire::codec::Bytes;
@@ -145,8 +145,7 @@ impl Messenger {
 
     fn peer(&self, way: (ShardId, Waits), addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
-        let interfaces = Arc::clone(&self.interfaces);
-        let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
+        let limits = super::limits(IN_FLIGHT_MAX, &self.interfaces);
         // Requests stay in order on one connection; the shards begin at different rails.
         let start = way.0.0.into();
         let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits));

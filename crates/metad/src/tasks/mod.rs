@@ -8,8 +8,11 @@ pub(crate) mod spill;
 pub(crate) mod storage;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use net::Limits;
+use net::pairs::Selector;
 use ring::mailbox::Receiver;
 
 use crate::syncer::Synced;
@@ -17,6 +20,12 @@ use crate::turn::Core;
 
 /// How exactly sessions expire.
 const TICK_EVERY: Duration = Duration::from_millis(500);
+
+/// Of connections to other services. They stay, also unused: mounts would take their places, and to make thousands anew when a
+/// session is to be fenced takes the shard's thread longer than all the rest of that.
+fn limits(requests: usize, interfaces: &Arc<[Selector]>) -> Limits {
+    Limits { requests, unused: Duration::MAX, interfaces: Arc::clone(interfaces), ..Limits::default() }
+}
 
 /// Lets the shard look at the clock.
 pub(crate) async fn tick(core: Rc<Core>) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::map::{ClusterMap, NodeState};
 use net::pairs::Selector;
-use net::{CallError, Identity, Limits, Peer, To};
+use net::{CallError, Identity, Peer, To};
 use ring::buf::Slice;
 use types::error::Errno;
 use types::id::{Epoch, GroupId, NodeId, ObjectId, TargetId};
@@ -142,8 +142,7 @@ impl Storage {
     fn peer(&self, lane: (TargetId, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let make = || {
-            let interfaces = Arc::clone(&self.interfaces);
-            let limits = Limits { requests: IN_FLIGHT_MAX, interfaces, ..Limits::default() };
+            let limits = super::limits(IN_FLIGHT_MAX, &self.interfaces);
             Rc::new(Peer::new(addresses.clone(), Rc::clone(&self.identity), limits))
         };
         let peer = peers.entry(lane).or_insert_with(make);

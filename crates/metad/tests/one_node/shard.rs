@@ -505,6 +505,30 @@ async fn deletions(client: &Client) -> usize {
 }
 
 #[test]
+fn a_client_that_is_known_reads_over_a_new_connection_when_the_directory_is_gone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let shard = LocalShard::start(&LocalConfig::new(dir.path(), key())).expect("starts");
+    on_ring(|| async {
+        let client = Client::connect(&shard, 1).await;
+        client.create("file").await.expect("made");
+        let (path, aside) = (dir.path().join(conf::identity::IDENTITY_FILE), dir.path().join("aside"));
+        std::fs::rename(&path, &aside).expect("moved");
+        let (begun, mut number) = (Instant::now(), 0);
+        while client.create(&format!("{number}")).await.map(drop) != Err(errno(Errno::EIO)) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "nobody has looked");
+            ring::sleep(Duration::from_millis(100)).await;
+            number += 1;
+        }
+        let again = Client::connect(&shard, 1).await;
+        again.lookup("file").await.expect("read");
+        let asking = SessionOpen::asking(SessionId(2), b"new".to_vec(), 0, 1);
+        assert_eq!(again.call(&asking).await.map(drop), Err(errno(Errno::EIO)), "that would be written");
+        std::fs::rename(&aside, &path).expect("moved back");
+    });
+    shard.kill().expect("ends");
+}
+
+#[test]
 fn below_the_reserve_nothing_grows_and_removing_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = LocalConfig::new(dir.path(), key());

@@ -105,7 +105,8 @@ pub(super) async fn watch(weak: Weak<Inner>) {
             return;
         }
         // Whoever has it in hand asks before this task runs again, or waits for an answer.
-        if disuse.lasts(now, inner.asked(), inner.pending.borrow().len() > 0) >= limits.unused {
+        let unused = disuse.lasts(now, inner.asked(), inner.pending.borrow().len() > 0);
+        if unused >= limits.unused && !inner.kept.get() {
             inner.unused.set(true);
             inner.close("nobody uses it");
             debug!(peer = %inner.address, "a connection that nobody uses is closed");

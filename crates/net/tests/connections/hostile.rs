@@ -361,6 +361,23 @@ fn connections_over_the_limit_are_refused_and_places_come_back() {
     }
 }
 
+/// Its descriptor is kept for as long.
+#[test]
+fn a_connection_that_has_ended_keeps_its_place_until_its_requests_are_answered() {
+    run(async {
+        let running = serve(Limits { places: Places::new(1), ..Limits::default() });
+        running.store.hold.set(true);
+        let asking = healthy(&running).await;
+        assert!(ring::timeout(Duration::from_millis(50), ping(&asking)).await.is_err());
+        drop(asking);
+        until(|| running.store.disconnects.borrow().len() == 1).await;
+        assert!(Connection::connect(running.address, &identity(), &Limits::default()).await.is_err());
+        running.store.hold.set(false);
+        running.store.answer_held();
+        ping(&healthy(&running).await).await;
+    });
+}
+
 #[test]
 fn any_bytes_after_the_handshake_are_survived() {
     run(async {

@@ -161,6 +161,20 @@ fn a_connection_that_nobody_uses_is_closed_and_one_with_a_question_under_way_is_
 }
 
 #[test]
+fn a_connection_that_is_to_be_kept_is_not_closed_for_disuse() {
+    run(async {
+        let running = serve(Limits::default());
+        let limits = Limits { unused: Duration::from_millis(100), ..Limits::default() };
+        let peers = [true, false].map(|_| Peer::new(vec![running.address], Rc::new(identity()), limits.clone()));
+        peers[0].connection().await.unwrap().keep();
+        peers[1].connection().await.unwrap();
+        until(|| running.store.disconnects.borrow().len() == 1).await;
+        ring::sleep(Duration::from_millis(200)).await;
+        assert!(peers[0].pick().is_some() && peers[1].pick().is_none());
+    });
+}
+
+#[test]
 fn who_connects_again_after_disuse_begins_at_the_same_rail() {
     run(async {
         let running = serve_at("0.0.0.0:0".parse().unwrap(), identity(), Limits::default());

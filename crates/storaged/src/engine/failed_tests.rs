@@ -1,6 +1,6 @@
 //! What a change that fails leaves of an object's checksums, on real files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -9,7 +9,9 @@ use ring::buf::Buf;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::ObjectId;
+use wire::v1::storage::Sync;
 
+use super::ahead_tests::served;
 use super::copy::Range;
 use super::files::{Files, Options, note_loss};
 use super::sums_tests::{OBJECT, check_all, flip, options, read_errno, store};
@@ -203,4 +205,24 @@ fn a_sync_that_reached_no_disk_is_no_loss() {
     assert!(failures.tell(OBJECT, 1, 0).is_ok() && !target.has_failed());
     note_loss(&target, &failures, OBJECT, Errno::EIO);
     assert!(failures.tell(OBJECT, 1, 0).is_err() && target.has_failed());
+}
+
+/// Who is told of what passes asks again, and hears of the loss no second time.
+#[test]
+fn a_loss_is_told_also_where_the_file_cannot_be_opened_just_now() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let served = served(dir.path(), store(dir.path()));
+        write(&served.store, OBJECT, 0, b"data").await.expect("written");
+        let (path, aside) = (served.store.object_path(OBJECT), dir.path().join("aside"));
+        fs::rename(&path, &aside).expect("moved");
+        fs::create_dir(&path).expect("made");
+        served.store.open.borrow_mut().remove(OBJECT);
+        served.failures.note(OBJECT, Errno::EIO);
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            told.push(served.sync(&Sync { object: OBJECT, since: 0 }, 1).await.err());
+        }
+        assert_eq!(told, [Some(Errno::EIO), Some(Errno::EISDIR)]);
+    });
 }
