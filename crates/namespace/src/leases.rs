@@ -449,8 +449,11 @@ impl Leases {
         }
         let Some(pending) = self.recalled.get_mut(&to) else { return };
         let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else {
-            // It has not been asked: whoever tries next finds it.
-            pending.asked = Asked::Nobody;
+            // It has not been asked: whoever tries next finds it. Those who wait try as well: who is not known to wait is not
+            // told when it alone is left.
+            if !matches!(std::mem::take(&mut pending.asked), Asked::Nobody) {
+                self.ended.push(Awaited(Some(to)));
+            }
             return;
         };
         // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.

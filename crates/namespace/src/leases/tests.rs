@@ -131,6 +131,28 @@ fn who_holds_it_since_all_were_asked_is_asked_as_well() {
 }
 
 #[test]
+fn who_waits_goes_on_as_the_last_that_is_asked_also_where_others_were_told_in_between() {
+    let mut leases = leases();
+    let touched = [Touched::inode(FILE)];
+    leases.grant(A, Subject::inode(FILE));
+    assert!(!leases.may_change(B, &touched));
+    // As where A changes its mode, and tells those who have it open.
+    assert!(leases.may_change(A, &touched));
+    for opener in [B, C] {
+        leases.presume_of(opener, Subject::inode(FILE));
+    }
+    assert!(!leases.may_change(A, &touched));
+    assert_eq!(leases.take_ended(), [leases.awaited()], "once is enough");
+    assert!(!leases.may_change(B, &touched));
+    for session in [A, C] {
+        let recalled = ids(&mut leases, session);
+        leases.acknowledge(session, &recalled);
+    }
+    assert_eq!(leases.take_ended(), [leases.awaited()]);
+    assert!(leases.may_change(B, &touched));
+}
+
+#[test]
 fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     let mut leases = leases();
     leases.grant(B, Subject::inode(FILE));
