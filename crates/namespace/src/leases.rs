@@ -25,7 +25,8 @@ mod table;
 /// After a recall, nobody gets a lease on the same thing for so long.
 const COOLING_MS: u64 = 1000;
 
-/// Leases on names of a directory are not given for so long after all of them are over: who waited for that comes back soon.
+/// Leases on names of a directory are not given for so long after all of them are over, and who waited for that was told: it
+/// comes back soon.
 const SILENCE_MS: u64 = 10_000;
 
 /// Recalls that a session is told of at once: with the longest names they still fit a reply. It asks again when it has obeyed.
@@ -148,8 +149,8 @@ pub(crate) struct Leases {
 struct Silence {
     /// From then on nobody holds anything.
     free_ms: u64,
-    /// Who waits for that was told.
-    is_over: bool,
+    /// When who waits for that was told.
+    told_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -232,11 +233,12 @@ impl Leases {
             self.presumed = None;
         }
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
-        self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
-        for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
-            if !std::mem::replace(&mut silence.is_over, true) {
-                self.ended.push(Awaited::default());
-            }
+        // From when they were told, who may be late where the shard stood still: without a silence they would wait for another.
+        self.silent.retain(|_, silence| silence.told_ms.is_none_or(|told| now_ms < told.saturating_add(SILENCE_MS)));
+        for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms && silence.told_ms.is_none())
+        {
+            silence.told_ms = Some(now_ms);
+            self.ended.push(Awaited::default());
         }
         if self.recalled.values().any(|pending| now_ms >= pending.until_ms) {
             let overdue: Vec<_> =
@@ -324,7 +326,7 @@ impl Leases {
             return true;
         }
         let free_ms = self.latest_ms();
-        let silence = self.silent.entry(directory).or_insert(Silence { free_ms, is_over: false });
+        let silence = self.silent.entry(directory).or_insert(Silence { free_ms, told_ms: None });
         self.awaited = Awaited::default();
         self.now_ms >= silence.free_ms
     }

@@ -167,6 +167,23 @@ fn a_silent_holder_is_waited_for_until_its_term_is_over() {
 }
 
 #[test]
+fn who_waits_for_silence_hears_of_it_also_where_nothing_went_on_for_long() {
+    let mut leases = leases();
+    let name = name("f");
+    leases.grant(B, Subject::name(DIRECTORY, &name));
+    assert!(!leases.are_names_free(DIRECTORY));
+    let awaited = leases.awaited();
+    leases.advance(3 * TERM);
+    leases.grant(B, Subject::inode(FILE));
+    assert_eq!(leases.take_ended(), [awaited]);
+    leases.advance(3 * TERM + SILENCE_MS - 1);
+    assert_eq!(leases.grant(B, Subject::name(DIRECTORY, &name)), 0);
+    assert!(leases.are_names_free(DIRECTORY) && !has_ended(&mut leases), "once is enough");
+    leases.advance(3 * TERM + SILENCE_MS);
+    assert_ne!(leases.grant(B, Subject::name(DIRECTORY, &name)), 0);
+}
+
+#[test]
 fn what_is_held_without_a_gap_goes_on() {
     let (mut leases, subject) = (leases(), Subject::inode(FILE));
     assert_eq!(leases.renew(B, subject), 0, "it was never given");
