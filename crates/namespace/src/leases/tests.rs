@@ -167,6 +167,60 @@ fn a_silent_holder_is_waited_for_until_its_term_is_over() {
 }
 
 #[test]
+fn who_has_given_it_back_is_not_waited_for_until_its_term_is_over() {
+    let (mut leases, touched) = (leases(), [Touched::inode(FILE)]);
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(9_000);
+    leases.grant(C, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    let of_c = ids(&mut leases, C);
+    leases.acknowledge(C, &of_c);
+    leases.advance(TERM - 1);
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &touched));
+    leases.advance(TERM);
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
+    // The same where it gives it back when the other's term is over.
+    let mut leases = self::leases();
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(9_000);
+    leases.grant(C, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    leases.advance(TERM);
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &touched));
+    let of_c = ids(&mut leases, C);
+    leases.acknowledge(C, &of_c);
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
+}
+
+#[test]
+fn who_is_not_asked_after_a_restart_is_waited_for_until_what_is_presumed_is_over() {
+    let text = name("f");
+    let touched = [Touched::name(DIRECTORY, &text)];
+    for gives_back in [true, false] {
+        let mut leases = Leases::new(TERM, 1000, before([A, B]), 1, 0);
+        let recall = |id| (id, Recall { id, inode: FILE, name: None });
+        leases.out.insert(SessionId(9), (1_000_000..).take(RECALLS_MAX).map(recall).collect());
+        leases.listen(C, true);
+        leases.advance(9_000);
+        leases.grant(C, touched[0].subject());
+        assert!(!leases.may_change(A, &touched));
+        assert!(!leases.may_change(C, &touched), "A and B may hold it");
+        if gives_back {
+            let of_c = ids(&mut leases, C);
+            leases.acknowledge(C, &of_c);
+        }
+        leases.advance(TERM - 1);
+        assert!(!has_ended(&mut leases) && !leases.may_change(C, &touched));
+        leases.advance(TERM);
+        assert_eq!(leases.take_ended().first(), Some(&leases.awaited()));
+        assert!(leases.may_change(C, &touched), "nobody else holds it");
+        assert_eq!(leases.may_change(A, &touched), gives_back);
+        leases.advance(9_000 + TERM);
+        assert!(leases.may_change(A, &touched));
+    }
+}
+
+#[test]
 fn who_waits_for_silence_hears_of_it_also_where_nothing_went_on_for_long() {
     let mut leases = leases();
     let name = name("f");
