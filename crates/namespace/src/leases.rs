@@ -25,7 +25,8 @@ mod table;
 /// After a recall, nobody gets a lease on the same thing for so long.
 const COOLING_MS: u64 = 1000;
 
-/// Leases on names of a directory are not given for so long after all of them are over: who waited for that comes back soon.
+/// Leases on names of a directory are not given for so long after all of them are over, and who waited for that was told: it
+/// comes back soon.
 const SILENCE_MS: u64 = 10_000;
 
 /// Recalls that a session is told of at once: with the longest names they still fit a reply. It asks again when it has obeyed.
@@ -34,6 +35,10 @@ const TOLD_AT_ONCE: usize = 2048;
 /// While so many recalls are out, no more names and directories are recalled from those who may hold them since before a
 /// restart: with many sessions that is one of each, for each name that is changed. Their term is waited for instead.
 const RECALLS_MAX: usize = 1 << 18;
+
+/// Where so many sessions or fewer have not given something back, it is looked each time one does how long the terms of those
+/// that are left go on.
+const FEW: usize = 16;
 
 /// What a lease covers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -148,17 +153,26 @@ pub(crate) struct Leases {
 struct Silence {
     /// From then on nobody holds anything.
     free_ms: u64,
-    /// Who waits for that was told.
-    is_over: bool,
+    /// When who waits for that was told.
+    told_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
+    /// The end of the longest term; where many hold it, perhaps of one that has given it back.
     until_ms: u64,
-    holders: BTreeMap<SessionId, u64>,
+    holders: BTreeMap<SessionId, Out>,
     /// Others may hold it who are not asked: it ends with their term.
     waits_for_term: bool,
     asked: Asked,
+}
+
+/// A recall that is out.
+#[derive(Debug)]
+struct Out {
+    id: u64,
+    /// The end of the holder's term.
+    until_ms: u64,
 }
 
 /// Who is asked to give something back, of those who may hold it.
@@ -180,6 +194,14 @@ impl Pending {
             Asked::All => true,
         };
         are_asked && (self.waits_for_term || self.holders.keys().any(|holder| *holder != session))
+    }
+
+    /// Who has given it back is not waited for. `presumed_ms`: the term of those who are not asked.
+    fn shorten(&mut self, presumed_ms: u64) {
+        if self.holders.len() <= FEW {
+            let presumed_ms = if self.waits_for_term { presumed_ms } else { 0 };
+            self.until_ms = self.holders.values().map(|out| out.until_ms).fold(presumed_ms, u64::max);
+        }
     }
 
     fn are_asked_for(&mut self, session: SessionId) {
@@ -230,19 +252,33 @@ impl Leases {
         self.table.advance(now_ms);
         if self.presumed.as_ref().is_some_and(|presumed| now_ms >= presumed.until_ms) {
             self.presumed = None;
+            self.end_waits_for_term();
         }
         self.gone.retain(|_, until_ms| now_ms < *until_ms);
-        self.silent.retain(|_, silence| now_ms < silence.free_ms.saturating_add(SILENCE_MS));
-        for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms) {
-            if !std::mem::replace(&mut silence.is_over, true) {
-                self.ended.push(Awaited::default());
-            }
+        // From when they were told, who may be late where the shard stood still: without a silence they would wait for another.
+        self.silent.retain(|_, silence| silence.told_ms.is_none_or(|told| now_ms < told.saturating_add(SILENCE_MS)));
+        for silence in self.silent.values_mut().filter(|silence| now_ms >= silence.free_ms && silence.told_ms.is_none())
+        {
+            silence.told_ms = Some(now_ms);
+            self.ended.push(Awaited::default());
         }
         if self.recalled.values().any(|pending| now_ms >= pending.until_ms) {
             let overdue: Vec<_> =
                 self.recalled.iter().filter(|(_, pending)| now_ms >= pending.until_ms).map(|(s, _)| *s).collect();
             for subject in overdue {
                 self.end_recall(subject);
+            }
+        }
+    }
+
+    /// Who may hold what since before a restart, and was not asked, holds nothing any more.
+    fn end_waits_for_term(&mut self) {
+        for (subject, pending) in self.recalled.iter_mut().filter(|(_, pending)| pending.waits_for_term) {
+            pending.waits_for_term = false;
+            pending.shorten(0);
+            // As in `gave_back`, of those who hold it still. Where nobody does it is over.
+            if !pending.holders.is_empty() {
+                self.ended.push(Awaited(Some(*subject)));
             }
         }
     }
@@ -286,8 +322,12 @@ impl Leases {
 
     /// What anybody holds now is over by then.
     fn latest_ms(&self) -> u64 {
-        let presumed_ms = self.presumed.as_ref().map_or(0, |presumed| presumed.until_ms);
-        self.now_ms.saturating_add(self.term_ms).max(presumed_ms)
+        self.now_ms.saturating_add(self.term_ms).max(self.presumed_ms())
+    }
+
+    /// What is presumed is over by then.
+    fn presumed_ms(&self) -> u64 {
+        self.presumed.as_ref().map_or(0, |presumed| presumed.until_ms)
     }
 
     /// Leases are given, or an earlier incarnation has given some.
@@ -324,7 +364,7 @@ impl Leases {
             return true;
         }
         let free_ms = self.latest_ms();
-        let silence = self.silent.entry(directory).or_insert(Silence { free_ms, is_over: false });
+        let silence = self.silent.entry(directory).or_insert(Silence { free_ms, told_ms: None });
         self.awaited = Awaited::default();
         self.now_ms >= silence.free_ms
     }
@@ -377,12 +417,13 @@ impl Leases {
         pending.until_ms = pending.until_ms.max(waits_for_term.unwrap_or(0));
         for (holder, until_ms) in holders {
             pending.until_ms = pending.until_ms.max(until_ms);
-            if pending.holders.contains_key(&holder) {
+            if let Some(out) = pending.holders.get_mut(&holder) {
+                out.until_ms = out.until_ms.max(until_ms);
                 continue;
             }
             let id = self.next_id;
             self.next_id += 1;
-            pending.holders.insert(holder, id);
+            pending.holders.insert(holder, Out { id, until_ms });
             let recall = Recall { id, inode: touched.inode, name: touched.name.cloned() };
             self.out.entry(holder).or_default().insert(id, recall);
             self.alerts.insert(holder);
@@ -448,16 +489,19 @@ impl Leases {
             presumed.given_back.remove(&(to, session));
         }
         let Some(pending) = self.recalled.get_mut(&to) else { return };
-        let (Some(id), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else {
-            // It has not been asked: whoever tries next finds it.
-            pending.asked = Asked::Nobody;
+        let (Some(held), Some(out)) = (pending.holders.get_mut(&session), self.out.get_mut(&session)) else {
+            // It has not been asked: whoever tries next finds it. Those who wait try as well: who is not known to wait is not
+            // told when it alone is left.
+            if !matches!(std::mem::take(&mut pending.asked), Asked::Nobody) {
+                self.ended.push(Awaited(Some(to)));
+            }
             return;
         };
         // A recall of the name on its way may be obeyed before the kernel moves: it goes out once more.
-        if let Some(recall) = out.remove(id) {
-            *id = self.next_id;
+        if let Some(recall) = out.remove(&held.id) {
+            *held = Out { id: self.next_id, until_ms: held.until_ms.max(until_ms) };
             self.next_id += 1;
-            out.insert(*id, Recall { id: *id, ..recall });
+            out.insert(held.id, Recall { id: held.id, ..recall });
             pending.until_ms = pending.until_ms.max(until_ms);
             self.alerts.insert(session);
         }
@@ -503,11 +547,14 @@ impl Leases {
     }
 
     fn gave_back(&mut self, subject: Subject, session: SessionId) {
+        let presumed_ms = self.presumed_ms();
         let Some(pending) = self.recalled.get_mut(&subject) else { return };
         pending.holders.remove(&session);
+        pending.shorten(presumed_ms);
         match (pending.holders.len(), pending.asked) {
             _ if pending.waits_for_term => {}
-            (0, _) => self.end_recall(subject),
+            // Nobody is left, or nobody whose term is not over.
+            _ if pending.until_ms <= self.now_ms => self.end_recall(subject),
             // It may want to change it itself, and then has nothing to wait for any more.
             (1, Asked::All) => self.ended.push(Awaited(Some(subject))),
             _ => {}
@@ -517,7 +564,7 @@ impl Leases {
     /// Everybody has given it back, or their terms are over.
     fn end_recall(&mut self, subject: Subject) {
         let Some(pending) = self.recalled.remove(&subject) else { return };
-        for (holder, id) in pending.holders {
+        for (holder, Out { id, .. }) in pending.holders {
             self.table.release(subject, holder);
             if let Some(out) = self.out.get_mut(&holder) {
                 out.remove(&id);

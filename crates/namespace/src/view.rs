@@ -268,7 +268,7 @@ pub struct Settle {
     pub blocks: u64,
     /// Of the modification time, by the last write that the times were not set after.
     pub mtime: Option<TimeChange>,
-    /// `Some(intents)` where the session asked the objects; `None` where it was exclusive.
+    /// `Some(intents)` where the session asked the objects; `None` where it was exclusive; `Some(0)` where it was neither.
     pub gathered: Option<u64>,
     /// Also end the session's write intent, whether settled or not.
     pub release: bool,

@@ -131,6 +131,28 @@ fn who_holds_it_since_all_were_asked_is_asked_as_well() {
 }
 
 #[test]
+fn who_waits_goes_on_as_the_last_that_is_asked_also_where_others_were_told_in_between() {
+    let mut leases = leases();
+    let touched = [Touched::inode(FILE)];
+    leases.grant(A, Subject::inode(FILE));
+    assert!(!leases.may_change(B, &touched));
+    // As where A changes its mode, and tells those who have it open.
+    assert!(leases.may_change(A, &touched));
+    for opener in [B, C] {
+        leases.presume_of(opener, Subject::inode(FILE));
+    }
+    assert!(!leases.may_change(A, &touched));
+    assert_eq!(leases.take_ended(), [leases.awaited()], "once is enough");
+    assert!(!leases.may_change(B, &touched));
+    for session in [A, C] {
+        let recalled = ids(&mut leases, session);
+        leases.acknowledge(session, &recalled);
+    }
+    assert_eq!(leases.take_ended(), [leases.awaited()]);
+    assert!(leases.may_change(B, &touched));
+}
+
+#[test]
 fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     let mut leases = leases();
     leases.grant(B, Subject::inode(FILE));
@@ -142,6 +164,77 @@ fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     leases.advance(14_000);
     assert!(has_ended(&mut leases) && leases.may_change(A, &[Touched::inode(FILE)]));
     assert!(ids(&mut leases, B).is_empty(), "it is over: nothing to acknowledge");
+}
+
+#[test]
+fn who_has_given_it_back_is_not_waited_for_until_its_term_is_over() {
+    let (mut leases, touched) = (leases(), [Touched::inode(FILE)]);
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(9_000);
+    leases.grant(C, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    let of_c = ids(&mut leases, C);
+    leases.acknowledge(C, &of_c);
+    leases.advance(TERM - 1);
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &touched));
+    leases.advance(TERM);
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
+    // The same where it gives it back when the other's term is over.
+    let mut leases = self::leases();
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(9_000);
+    leases.grant(C, Subject::inode(FILE));
+    assert!(!leases.may_change(A, &touched));
+    leases.advance(TERM);
+    assert!(!has_ended(&mut leases) && !leases.may_change(A, &touched));
+    let of_c = ids(&mut leases, C);
+    leases.acknowledge(C, &of_c);
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
+}
+
+#[test]
+fn who_is_not_asked_after_a_restart_is_waited_for_until_what_is_presumed_is_over() {
+    let text = name("f");
+    let touched = [Touched::name(DIRECTORY, &text)];
+    for gives_back in [true, false] {
+        let mut leases = Leases::new(TERM, 1000, before([A, B]), 1, 0);
+        let recall = |id| (id, Recall { id, inode: FILE, name: None });
+        leases.out.insert(SessionId(9), (1_000_000..).take(RECALLS_MAX).map(recall).collect());
+        leases.listen(C, true);
+        leases.advance(9_000);
+        leases.grant(C, touched[0].subject());
+        assert!(!leases.may_change(A, &touched));
+        assert!(!leases.may_change(C, &touched), "A and B may hold it");
+        if gives_back {
+            let of_c = ids(&mut leases, C);
+            leases.acknowledge(C, &of_c);
+        }
+        leases.advance(TERM - 1);
+        assert!(!has_ended(&mut leases) && !leases.may_change(C, &touched));
+        leases.advance(TERM);
+        assert_eq!(leases.take_ended().first(), Some(&leases.awaited()));
+        assert!(leases.may_change(C, &touched), "nobody else holds it");
+        assert_eq!(leases.may_change(A, &touched), gives_back);
+        leases.advance(9_000 + TERM);
+        assert!(leases.may_change(A, &touched));
+    }
+}
+
+#[test]
+fn who_waits_for_silence_hears_of_it_also_where_nothing_went_on_for_long() {
+    let mut leases = leases();
+    let name = name("f");
+    leases.grant(B, Subject::name(DIRECTORY, &name));
+    assert!(!leases.are_names_free(DIRECTORY));
+    let awaited = leases.awaited();
+    leases.advance(3 * TERM);
+    leases.grant(B, Subject::inode(FILE));
+    assert_eq!(leases.take_ended(), [awaited]);
+    leases.advance(3 * TERM + SILENCE_MS - 1);
+    assert_eq!(leases.grant(B, Subject::name(DIRECTORY, &name)), 0);
+    assert!(leases.are_names_free(DIRECTORY) && !has_ended(&mut leases), "once is enough");
+    leases.advance(3 * TERM + SILENCE_MS);
+    assert_ne!(leases.grant(B, Subject::name(DIRECTORY, &name)), 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What many owners hold of one file, in the order of its bytes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use types::id::SessionId;
 use types::lock::{Held, LockKind, LockMode};
@@ -18,8 +19,8 @@ pub(super) struct Index {
     /// No two have a byte in common: so they also end in this order.
     exclusive: Pieces,
     shared: Pieces,
-    /// No shared one reaches further behind its begin than this.
-    reach: u64,
+    /// How many of the shared ones reach so far behind their begin.
+    reaches: BTreeMap<u64, usize>,
 }
 
 impl Index {
@@ -28,7 +29,7 @@ impl Index {
         match held.mode {
             LockMode::Exclusive => self.exclusive.insert(key, held),
             LockMode::Shared => {
-                self.reach = self.reach.max(held.range.end() - held.range.start());
+                *self.reaches.entry(reach(&held)).or_default() += 1;
                 self.shared.insert(key, held)
             }
         };
@@ -38,11 +39,17 @@ impl Index {
         let key = (held.range.start(), owner);
         match held.mode {
             LockMode::Exclusive => self.exclusive.remove(&key),
-            LockMode::Shared => self.shared.remove(&key),
+            LockMode::Shared => {
+                let known = self.shared.remove(&key);
+                if let Some(Entry::Occupied(mut count)) = known.map(|known| self.reaches.entry(reach(&known))) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
+                known
+            }
         };
-        if self.shared.is_empty() {
-            self.reach = 0;
-        }
     }
 
     /// What others than `owner` hold in the way of `wanted`.
@@ -50,9 +57,10 @@ impl Index {
         let (start, end) = (wanted.range.start(), wanted.range.end());
         // Offsets end well below what fits.
         let until = (end + 1, FIRST);
+        let reach = self.reaches.last_key_value().map_or(0, |(reach, _)| *reach);
         let exclusive = self.exclusive.range(..until).rev().take_while(move |(_, held)| held.range.end() >= start);
         let shared = (wanted.mode == LockMode::Exclusive)
-            .then(|| self.shared.range((start.saturating_sub(self.reach), FIRST)..until))
+            .then(|| self.shared.range((start.saturating_sub(reach), FIRST)..until))
             .into_iter()
             .flatten()
             .filter(move |(_, held)| held.range.end() >= start);
@@ -62,6 +70,10 @@ impl Index {
 
     #[cfg(test)]
     pub(super) fn has_same_pieces(&self, other: &Self) -> bool {
-        (&self.exclusive, &self.shared) == (&other.exclusive, &other.shared)
+        (&self.exclusive, &self.shared, &self.reaches) == (&other.exclusive, &other.shared, &other.reaches)
     }
+}
+
+fn reach(held: &Held) -> u64 {
+    held.range.end() - held.range.start()
 }

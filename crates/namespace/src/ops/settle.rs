@@ -46,7 +46,9 @@ impl<K: Kv> Namespace<K> {
         inode.blocks = settle.blocks;
         // Set by somebody else while the session wrote, also to what it was: that goes over the writes before it.
         let written_after = written_after.unwrap_or(inode.ctime);
-        let counts = |change: &TimeChange| (change.before == inode.mtime && !overruled) || change.at > written_after;
+        // Who has asked the objects has ended its intent before, and is not known to be overruled since.
+        let is_own = settle.gathered.is_none() && !overruled;
+        let counts = |change: &TimeChange| (is_own && change.before == inode.mtime) || change.at > written_after;
         if let Some(TimeChange { at: written, .. }) = settle.mtime.filter(counts) {
             inode.mtime = written;
             // A write changes ctime too, but never back.

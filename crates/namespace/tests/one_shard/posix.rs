@@ -1,7 +1,7 @@
 //! Access control lists, capabilities, files without a name, and access times.
 
 use namespace::acl::{ACCESS, DEFAULT};
-use namespace::view::{Create, Settle, Telling, TimeChange, XATTR_KILL_SGID};
+use namespace::view::{Create, Settle, Settled, Telling, TimeChange, XATTR_KILL_SGID};
 use types::attr::{FileType, SetAttr, SetTime};
 use types::cred::Credentials;
 use types::error::Errno;
@@ -263,6 +263,34 @@ fn a_write_after_the_time_was_set_counts_whatever_changes_then() {
             Settle { inode: f, size: 3, blocks: 8, mtime, gathered: None, release, close, untouched, read: None };
         assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
         assert_eq!(bed.stat(f).unwrap().attr.mtime, if counts { written } else { Timestamp(5) });
+        bed.turn();
+    }
+}
+
+/// Who asks the objects has no intent any more when somebody sets the time to what it was.
+#[test]
+fn a_time_that_is_set_while_the_objects_are_asked_goes_over_writes_before_it() {
+    for (later, counts) in [(0, false), (1, true)] {
+        let mut bed = Bed::in_objects();
+        let f = bed.file(ROOT, "f");
+        bed.turn();
+        for session in [A, B] {
+            bed.write_intent(session, f).unwrap();
+        }
+        assert!(!bed.settle(A, f, 0, Some(Settled::LEFT_TO_OTHERS), true).settled);
+        let asked = bed.settle(B, f, 0, Some(Settled::LEFT_TO_OTHERS), true);
+        bed.now += 10;
+        bed.turn();
+        let before = bed.stat(f).unwrap().attr.mtime;
+        let set = bed.set(f, SetAttr { mtime: Some(SetTime::At(before)), ..SetAttr::default() }).unwrap();
+        bed.turn();
+        let written = Timestamp(set.attr.ctime.0 + later);
+        let (mtime, gathered) = (Some(TimeChange { at: written, before }), Some(asked.intents));
+        let (release, close, untouched) = (true, false, false);
+        let settle = Settle { inode: f, size: 3, blocks: 8, mtime, gathered, release, close, untouched, read: None };
+        let exactly = bed.next(B);
+        assert!(bed.shard.settle(exactly, &settle, None).unwrap().settled);
+        assert_eq!(bed.stat(f).unwrap().attr.mtime, if counts { written } else { before });
         bed.turn();
     }
 }

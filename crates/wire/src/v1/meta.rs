@@ -240,7 +240,7 @@ messages! {
         /// them, they go over writes before that.
         mtime: Option<TimeChange>,
         /// The session asked the objects under this epoch of intents (from the last `InodeReply` or `SettleReply`);
-        /// `None` where it was exclusive.
+        /// `None` where it was exclusive; 0, which is no epoch, where it has not asked them, for it was not alone.
         gathered: Option<u64>,
         release: bool,
         /// Also end the session's open, as `Close` does, whether settled or not.
