@@ -479,9 +479,10 @@ pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {
 mod tests {
 
     use types::cred::Credentials;
+    use wire::op::Op;
 
     use super::*;
-    use crate::test_client;
+    use crate::{test_client, test_cluster};
 
     const FILE: InodeId = InodeId(77);
 
@@ -564,6 +565,31 @@ mod tests {
             };
             assert_eq!(request(NO_INTENTS).await, Ok((Some(NO_INTENTS), None, true)));
             assert_eq!(request(7).await, Err(Errno::EIO), "no object answers");
+        });
+    }
+
+    #[test]
+    fn who_is_not_alone_asks_the_objects_when_the_shard_has_said_that_it_was_the_last_one() {
+        let caller = Caller::patient(Credentials::default());
+        test_cluster::run(async |shard, [client, _]| {
+            let closes = async || {
+                for result in [Ok(true), Err(Errno::EIO)] {
+                    client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+                    let reply = InodeReply { unsettled: true, ..test_client::reply(FILE) };
+                    client.shared.granted(FILE, &reply, &client.shared.endings.now());
+                    assert_eq!(client.settle(&caller, FILE, Settling::Close).await, result);
+                }
+            };
+            let answers = async || {
+                shard.opens_session(1).await;
+                for intents in [NO_INTENTS, 7] {
+                    let refused = meta::SettleReply { settled: false, intents };
+                    shard.next(Op::Settle).await.responder.reply(&refused);
+                }
+                shard.refuses(Op::Stat, Errno::EIO).await;
+                shard.nothing_comes().await;
+            };
+            test_cluster::join(closes(), answers()).await;
         });
     }
 
