@@ -287,8 +287,8 @@ impl Client {
     }
 
     /// Takes names away, or moves them. In a sticky directory that is for the owners, and who that is the kernel may have been
-    /// told long ago; but the shard knows it. Only where that refuses, it matters whether `who` may do more than others; who may
-    /// not, and need not, takes what has changed meanwhile only as before.
+    /// told long ago; but the shard knows it. Only where that refuses, it matters whether `who` may do more than others.
+    /// Who needs no such right tries again as before: it may have changed once more.
     async fn take_for(
         &self,
         caller: &Caller<'_>,
