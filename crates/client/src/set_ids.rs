@@ -1,7 +1,7 @@
 //! What depends on who changes a file, by the rules of Linux: which of set-user-id and set-group-id goes, and what is for the
 //! owner alone.
 
-use types::attr::{Attr, S_ISGID, S_ISUID, S_IXGRP, SetAttr, SetTime};
+use types::attr::{Attr, S_ISGID, S_ISUID, S_ISVTX, S_IXGRP, SetAttr, SetTime};
 use types::cred::Conditions;
 use types::error::Errno;
 use types::flags::FileFlags;
@@ -13,6 +13,9 @@ use wire::v1::meta::InodeReply;
 use crate::caller::Caller;
 use crate::names::Looked;
 use crate::router::Client;
+
+/// Of `<linux/fs.h>`.
+const RENAME_NOREPLACE: u32 = 1;
 
 /// So often a change is judged whose file others change at the same time.
 const JUDGED_MAX: usize = 8;
@@ -36,6 +39,8 @@ pub enum Right {
     Own,
     /// To give it to another user or group (`CAP_CHOWN`).
     Chown,
+    /// To give it set-group-id without being in its group (`CAP_FSETID`).
+    SetGroupId,
 }
 
 /// Who may do what with a file.
@@ -141,12 +146,10 @@ impl Client {
         }
         // He may be in the group that the kernel knows, and not in the file's.
         given.group = match (change.mode.filter(|mode| mode & S_ISGID != 0), given.group) {
-            (Some(_), Some(group)) if who.is_in_group(change.gid.unwrap_or(group)) => {
-                Some(group).filter(|_| change.gid.is_none())
-            }
-            (Some(mode), Some(_)) if !who.is_privileged() => {
-                change.mode = Some(mode & !S_ISGID);
-                None
+            (Some(mode), Some(group)) => {
+                let is_his = who.is_in_group(change.gid.unwrap_or(group)) || has_sgid_over(who, given);
+                change.mode = Some(if is_his { mode } else { mode & !S_ISGID });
+                Some(group).filter(|_| is_his && change.gid.is_none())
             }
             _ => None,
         };
@@ -167,7 +170,7 @@ impl Client {
     ) -> Result<(), Errno> {
         judge_anew(async || {
             let mut given = self.permits(caller, inode, who, Right::Own).await?;
-            let is_stranger = |group| !who.is_in_group(group) && !who.is_privileged();
+            let is_stranger = |group| !who.is_in_group(group) && !has_sgid_over(who, given);
             let takes_sgid = name == ACCESS_ACL && given.group.is_some_and(is_stranger);
             given.group = given.group.filter(|_| name == ACCESS_ACL && !takes_sgid);
             let flags = if takes_sgid { flags | KILL_SGID } else { flags };
@@ -277,11 +280,15 @@ impl Client {
         who: &impl Standing,
     ) -> Result<(), Errno> {
         let rename = async |caller: &Caller<'_>| self.rename(caller, source.clone(), target.clone(), flags).await;
-        self.take_for(caller, &[source.clone(), target.clone()], who, rename).await
+        let names = [source.clone(), target.clone()];
+        // What it does not replace goes nowhere.
+        let taken = if flags & RENAME_NOREPLACE == 0 { &names[..] } else { &names[..1] };
+        self.take_for(caller, taken, who, rename).await
     }
 
     /// Takes names away, or moves them. In a sticky directory that is for the owners, and who that is the kernel may have been
     /// told long ago; but the shard knows it. Only where that refuses, it matters whether `who` may do more than others.
+    /// Who needs no such right tries again as before: it may have changed once more.
     async fn take_for(
         &self,
         caller: &Caller<'_>,
@@ -293,18 +300,44 @@ impl Client {
             return take(caller).await;
         }
         let given = Conditions { remover: Some(who.uid()), ..Conditions::default() };
-        match take(&caller.where_given(given)).await {
-            Err(Errno::ECANCELED) => {}
-            result => return result,
-        }
+        judge_anew(async || {
+            let taken = take(&caller.where_given(given)).await;
+            if taken == Err(Errno::ECANCELED) && self.needs_right_over(caller, names, who).await? {
+                return take(caller).await;
+            }
+            taken
+        })
+        .await
+    }
+
+    /// One of these names leads to what is somebody else's, in a sticky directory, and `who` has the right to take it.
+    ///
+    /// # Errors
+    /// `EPERM` without that right.
+    async fn needs_right_over(
+        &self,
+        caller: &Caller<'_>,
+        names: &[(InodeId, Name)],
+        who: &impl Standing,
+    ) -> Result<bool, Errno> {
+        let mut is_needed = false;
         for (parent, name) in names {
             let Looked::Found(named) = self.lookup(caller, *parent, name.clone()).await? else { continue };
-            let Attr { uid, gid, .. } = named.attr;
-            if uid != who.uid() && !who.has_over(uid, gid, Right::Own) {
-                return Err(Errno::EPERM);
+            let Attr { inode, uid, gid, .. } = named.attr;
+            if uid == who.uid() {
+                // Perhaps it was given to `who` here, and the shard has yet to hear of that.
+                self.publish(caller, inode).await?;
+                continue;
+            }
+            let directory = self.getattr(caller, *parent).await?.attr;
+            if directory.mode & S_ISVTX != 0 && directory.uid != who.uid() {
+                if !who.has_over(uid, gid, Right::Own) {
+                    return Err(Errno::EPERM);
+                }
+                is_needed = true;
             }
         }
-        take(caller).await
+        Ok(is_needed)
     }
 
     async fn permissions(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Permissions, Errno> {
@@ -313,6 +346,12 @@ impl Client {
             None => self.getattr(caller, inode).await.map(|known| Permissions::of(&known.attr)),
         }
     }
+}
+
+/// Set-group-id stays where `who` sets mode or list of what is as given, though in another group. Where the kernel alone knows
+/// that, it has judged: only a group that it did not know of matters.
+fn has_sgid_over(who: &impl Standing, given: Conditions) -> bool {
+    given.owner.zip(given.group).is_none_or(|(uid, gid)| who.has_over(uid, gid, Right::SetGroupId))
 }
 
 /// Judges again where it was not so any more when it came to the shard.
@@ -339,6 +378,7 @@ fn gives_away(change: &SetAttr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use types::attr::FileType;
     use types::cred::Credentials;
     use wire::codec::decode_body;
     use wire::frame::Status;
@@ -435,23 +475,126 @@ mod tests {
         });
     }
 
+    /// Has the rights of an owner, and to give set-group-id, over what is this user's.
+    struct Over(u32);
+
+    impl Standing for Over {
+        fn uid(&self) -> u32 {
+            1
+        }
+
+        fn is_privileged(&self) -> bool {
+            false
+        }
+
+        fn has_over(&self, uid: u32, _: u32, _: Right) -> bool {
+            uid == self.0
+        }
+
+        fn is_in_group(&self, _: u32) -> bool {
+            false
+        }
+
+        fn may_fix(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn who_has_the_right_to_set_group_id_sets_it_for_strange_groups() {
+        let caller = Caller::patient(Credentials::default());
+        let chmod = SetAttr { mode: Some(0o2755), ..SetAttr::default() };
+        test_cluster::run(async |shard, [client, _]| {
+            let changes = async {
+                client.setattr_for(&caller, FILE, chmod, &Over(1)).await.expect("set");
+                client.set_acl_for(&caller, FILE, (ACCESS_ACL, b"acl"), 0, &Over(1)).await.expect("set");
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                let owned = Conditions { owner: Some(1), group: Some(5), ..Conditions::default() };
+                shard.next(Op::GetAttr).await.responder.reply(&reply(1, 5));
+                let request = shard.next(Op::Set).await;
+                let set: meta::Set = decode_body(&request.body).expect("a change");
+                assert_eq!((set.given, set.change), (owned, chmod));
+                request.responder.reply(&reply(1, 5));
+                shard.next(Op::GetAttr).await.responder.reply(&reply(1, 5));
+                let request = shard.next(Op::SetXattr).await;
+                let set: meta::SetXattr = decode_body(&request.body).expect("a change");
+                assert_eq!((set.given, set.flags), (owned, 0));
+                request.responder.reply(&wire::v1::session::Empty {});
+            };
+            join(changes, answers).await;
+        });
+    }
+
+    fn found(uid: u32) -> meta::LookupReply {
+        meta::LookupReply { found: Some(Box::new(reply(uid, 5))), absent_lease_ms: 0 }
+    }
+
+    /// A directory of root's.
+    fn directory(inode: InodeId, mode: u32) -> InodeReply {
+        let reply = test_client::reply(inode);
+        InodeReply { attr: Attr { mode, kind: FileType::Directory, ..reply.attr }, lease_ms: 0, ..reply }
+    }
+
     #[test]
     fn who_may_not_take_a_name_away_is_told_by_the_shard() {
         let caller = Caller::patient(Credentials::default());
         test_cluster::run(async |shard, [client, _]| {
             let name = Name::new(b"f").expect("a name");
             let takes = async {
-                let unlink = client.unlink_for(&caller, InodeId::ROOT, name.clone(), &Member(6));
-                assert_eq!(unlink.await, Err(Errno::EPERM));
+                let unlink = async || client.unlink_for(&caller, InodeId::ROOT, name.clone(), &Member(6)).await;
+                assert_eq!(unlink().await, Err(Errno::EPERM));
+                assert_eq!(unlink().await, Err(Errno::ENOENT));
             };
             let answers = async {
                 shard.opens_session(1).await;
-                let request = shard.next(Op::Unlink).await;
-                let unlink: meta::Unlink = decode_body(&request.body).expect("a change");
-                assert_eq!(unlink.given, Conditions { remover: Some(1), ..Conditions::default() });
-                request.responder.fail(Status::Errno(Errno::ECANCELED));
-                let found = Some(Box::new(reply(2, 5)));
-                shard.next(Op::Lookup).await.responder.reply(&meta::LookupReply { found, absent_lease_ms: 0 });
+                let refuses = async |errno| {
+                    let request = shard.next(Op::Unlink).await;
+                    let unlink: meta::Unlink = decode_body(&request.body).expect("a change");
+                    assert_eq!(unlink.given, Conditions { remover: Some(1), ..Conditions::default() });
+                    request.responder.fail(Status::Errno(errno));
+                };
+                refuses(Errno::ECANCELED).await;
+                shard.next(Op::Lookup).await.responder.reply(&found(2));
+                shard.next(Op::GetAttr).await.responder.reply(&directory(InodeId::ROOT, 0o1777));
+                // What is made there after it went is judged as well.
+                refuses(Errno::ECANCELED).await;
+                let absent = meta::LookupReply { found: None, absent_lease_ms: 0 };
+                shard.next(Op::Lookup).await.responder.reply(&absent);
+                refuses(Errno::ECANCELED).await;
+                shard.next(Op::Lookup).await.responder.reply(&found(1));
+                refuses(Errno::ENOENT).await;
+            };
+            join(takes, answers).await;
+        });
+    }
+
+    #[test]
+    fn only_in_sticky_directories_a_right_is_wanted() {
+        let caller = Caller::patient(Credentials::default());
+        test_cluster::run(async |shard, [client, _]| {
+            let (sticky, plain) = (InodeId(78), InodeId(79));
+            let name = Name::new(b"f").expect("a name");
+            let takes = async {
+                let names = [(sticky, name.clone()), (plain, name.clone())];
+                let rename = client.rename_for(&caller, names, 0, &Over(2)).await;
+                assert_eq!(rename, Err(Errno::ENOSPC), "it comes to the shard");
+            };
+            let answers = async {
+                shard.opens_session(1).await;
+                let refuses = async |remover, errno| {
+                    let request = shard.next(Op::Rename).await;
+                    let rename: meta::Rename = decode_body(&request.body).expect("a change");
+                    assert_eq!(rename.given, Conditions { remover, ..Conditions::default() });
+                    request.responder.fail(Status::Errno(errno));
+                };
+                refuses(Some(1), Errno::ECANCELED).await;
+                shard.next(Op::Lookup).await.responder.reply(&found(2));
+                shard.next(Op::GetAttr).await.responder.reply(&directory(sticky, 0o1777));
+                shard.next(Op::Lookup).await.responder.reply(&found(3));
+                shard.next(Op::GetAttr).await.responder.reply(&directory(plain, 0o777));
+                refuses(None, Errno::ENOSPC).await;
             };
             join(takes, answers).await;
         });

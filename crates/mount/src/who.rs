@@ -42,8 +42,10 @@ impl Who {
 
     /// Others have their capabilities over what belongs to their own user namespace.
     fn is_in_our_user_namespace(self) -> bool {
-        let ours = fs::read_link("/proc/self/ns/user").ok();
-        ours.is_some() && fs::read_link(format!("/proc/{}/ns/user", self.thread)).ok() == ours
+        let paths =
+            |file: &str| ["/proc/self".into(), format!("/proc/{}", self.thread)].map(|of| format!("{of}/{file}"));
+        let links = paths("ns/user").map(|path| fs::read_link(path).ok());
+        are_same(links).or_else(|| are_same(paths("uid_map").map(|path| fs::read(path).ok()))).unwrap_or(false)
     }
 }
 
@@ -83,6 +85,7 @@ impl Standing for Who {
         let (capability, counts_group) = match right {
             Right::Own => (CAP_FOWNER, false),
             Right::Chown => (CAP_CHOWN, true),
+            Right::SetGroupId => (CAP_FSETID, true),
         };
         let is_over_both = || is_there("uid_map", uid) && (!counts_group || is_there("gid_map", gid));
         has_capability(&status, capability) && (self.is_in_our_user_namespace() || is_over_both())
@@ -92,6 +95,11 @@ impl Standing for Who {
     fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.status().is_some_and(|status| has_group(&status, gid))
     }
+}
+
+/// Which namespace it is, the kernel shows of another process only to who may trace it; by which users it has, to all.
+fn are_same<T: PartialEq>([ours, its]: [Option<T>; 2]) -> Option<bool> {
+    Some(ours? == its?)
 }
 
 /// The words of the line `name` of `/proc/PID/status`.
@@ -148,6 +156,17 @@ mod tests {
         assert!(who(1).is_in_group(5) && !who(1).is_in_group(6));
         assert!(!Who { is_unprivileged: true, ..who(0) }.is_privileged());
         assert!(who(0).may_fix() && who(1).may_fix(), "by the word of the kernel");
+        assert!(who(1).has_over(2, 6, Right::SetGroupId), "by the word of the kernel");
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_shown_is_another_one_where_its_users_are() {
+        let of = |links, maps| are_same(links).or_else(|| are_same(maps));
+        assert_eq!(of([Some(1), Some(1)], [None, None]), Some(true));
+        assert_eq!(of([Some(1), Some(2)], [Some(7), Some(7)]), Some(false));
+        assert_eq!(of([Some(1), None], [Some(7), Some(7)]), Some(true));
+        assert_eq!(of([Some(1), None], [Some(7), Some(8)]), Some(false));
+        assert_eq!(of([None, None], [Some(7), None]), None);
     }
 
     #[test]

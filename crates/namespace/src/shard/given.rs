@@ -48,7 +48,8 @@ impl<K: Kv> Shard<K> {
         if is_others { Err(Errno::ECANCELED.into()) } else { Ok(()) }
     }
 
-    /// A part of a transaction without the user that it is for: whoever locks it in the same turn may do it.
+    /// A part of a transaction without the user that it is for: whoever locks it in the same turn may do it. Only of what
+    /// can be locked: the record of what is in doubt may be the old one, or not there yet.
     pub(crate) fn as_given(&mut self, part: Part) -> Result<Part> {
         let Part::By { user, part } = part else { return Ok(part) };
         match &*part {

@@ -273,9 +273,9 @@ impl<K: Kv> Shard<K> {
                 }
                 continue;
             }
-            part = self.as_given(part)?;
-            self.must_not_be_full(&part)?;
+            self.must_not_be_full(part.plain())?;
             self.transactions.locks.may_lock(id, false, &part)?;
+            part = self.as_given(part)?;
             votes.push(Some(self.check_part(&mut part)?));
             local.push(part);
         }

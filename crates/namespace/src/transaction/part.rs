@@ -189,6 +189,14 @@ impl Part {
         }
     }
 
+    /// As it is promised, whoever it is for.
+    pub(crate) fn plain(&self) -> &Self {
+        match self {
+            Self::By { part, .. } => part.plain(),
+            part => part,
+        }
+    }
+
     /// What it changes: whoever believes any of it has to be told before.
     pub(crate) fn touches(&self) -> Vec<Touched<'_>> {
         match self {

@@ -55,8 +55,7 @@ impl<K: Kv> Shard<K> {
             };
             return parts.iter_mut().map(vote).collect();
         }
-        parts = parts.into_iter().map(|part| self.as_given(part)).collect::<Result<_>>()?;
-        for part in &parts {
+        for part in parts.iter().map(Part::plain) {
             match self.may_promise(transaction, part) {
                 Ok(()) => {}
                 Err(Error::Blocked(other)) if *part == Part::Token || self.only_makes(other) => {
@@ -70,6 +69,8 @@ impl<K: Kv> Shard<K> {
                 Err(error) => return Err(error),
             }
         }
+        // Only now that nothing is in doubt: what another shard has decided may say otherwise.
+        parts = parts.into_iter().map(|part| self.as_given(part)).collect::<Result<_>>()?;
         let votes = parts.iter_mut().map(|part| self.check_part(part)).collect::<Result<Vec<_>>>()?;
         self.take_back_parts(session, transaction, &parts)?;
         for part in &parts {

@@ -3,14 +3,17 @@
 use kv::memory::MemoryKv;
 use namespace::error::Error;
 use namespace::shard::Shard;
-use namespace::transaction::part::{Part, Vote};
+use namespace::transaction::part::{Moved, NewDirectory, Part, Vote};
 use namespace::transaction::{Message, Reply};
 use namespace::view::{Create, Exactly, PolicyChange, Rename};
 use types::attr::{FileType, SetAttr};
 use types::cred::{Conditions, Credentials};
 use types::error::Errno;
+use types::flags::FileFlags;
 use types::id::{InodeId, SessionId, ShardId, TransactionId};
+use types::layout::LayoutPolicy;
 use types::name::Name;
+use types::parts::PartNumber;
 use types::placement::Placement;
 use types::time::Timestamp;
 
@@ -129,4 +132,62 @@ fn a_part_for_a_user_is_promised_where_that_user_may_do_it() {
         assert_eq!(prepare(&mut bed, by(OWNER.uid, part.clone())), Ok(()), "{part:?}");
         assert_eq!(prepare(&mut bed, part), Ok(()));
     }
+}
+
+fn from_elsewhere(number: u64) -> TransactionId {
+    TransactionId(InodeId::new(ShardId(1), number).0)
+}
+
+impl Bed {
+    fn promise(&mut self, number: u64, part: Part) -> Vote {
+        let votes = self.shard.prepare(ASKER, from_elsewhere(number), 0, vec![part]).expect("promised");
+        self.shard.commit().expect("commits");
+        self.shard.take_outgoing();
+        votes.into_iter().next().expect("a vote")
+    }
+
+    fn finish(&mut self, number: u64) {
+        self.shard.finish(from_elsewhere(number), true, None).expect("done");
+        self.shard.commit().expect("commits");
+    }
+
+    /// What `OTHER` asks for waits for the outcome of that transaction, which is asked for, and is not refused.
+    fn waits_for(&mut self, number: u64, part: Part) {
+        let promised = self.shard.prepare(ASKER, from_elsewhere(99), 0, vec![by(OTHER, part.clone())]);
+        assert_eq!(promised, Err(Error::Again), "{part:?}");
+        let asked = self.shard.take_outgoing().pop().expect("the outcome is asked for").message;
+        assert_eq!(asked, Message::AskOutcome { transaction: from_elsewhere(number) });
+    }
+}
+
+fn entry(parent: InodeId, name: Name) -> Part {
+    Part::Entry { parent, name, becomes: None }
+}
+
+fn make(part: Option<PartNumber>) -> Part {
+    let (id, parent) = (InodeId(0), InodeId::new(ShardId(1), 16));
+    let (mode, uid, gid, flags, time, policy) = (0o755, 1, 2, FileFlags::NONE, Timestamp(3), LayoutPolicy::default());
+    let (access, default, fills, at_once) = (None, None, part.is_some(), false);
+    Part::Make(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
+}
+
+/// What is known of it here may be what was before, or nothing yet.
+#[test]
+fn whose_it_is_matters_only_when_nothing_of_it_is_in_doubt() {
+    let mut bed = Bed::new();
+    let f = bed.create("f");
+    bed.promise(77, Part::Unlink(f));
+    bed.waits_for(77, Part::Unlink(f));
+    let Vote::Made(made) = bed.promise(78, make(None)) else { panic!("it is a directory") };
+    bed.waits_for(78, entry(made, name("x")));
+    // A part that is about to take a name sends nobody back to where that was.
+    let number = PartNumber { index: 1, count: 2 };
+    let Vote::Made(part) = bed.promise(79, make(Some(number))) else { panic!("it is a part") };
+    bed.finish(79);
+    bed.promise(80, Part::Take { part, moved: Moved { from: number.begin(), to: number.end(), entries: Vec::new() } });
+    let names = (0..).map(|at| name(&format!("{at}")));
+    let its = names.into_iter().find(|name| PartNumber::of_name(name, number.count) == number).expect("a name");
+    bed.waits_for(80, entry(part, its.clone()));
+    bed.finish(80);
+    bed.promise(81, by(OTHER, entry(part, its)));
 }

@@ -376,8 +376,10 @@ impl Node {
                     self.shard.session_tell(session, b"", &Telling::whole(&[], &[]))?;
                     self.shard.listen(session, true);
                 }
-                let exactly =
-                    Exactly { session, sequence: *sequence, answered_below: *sequence, given: Conditions::default() };
+                // Half of the names are taken away for the user who owns all.
+                let remover = (*sequence % 2 == 0).then_some(CRED.uid);
+                let given = Conditions { remover, ..Conditions::default() };
+                let exactly = Exactly { session, sequence: *sequence, answered_below: *sequence, given };
                 self.perform(exactly, op).map(Told::Client)
             }
             Body::Shard { message, .. } => self.serve(message).map(Told::Shard),

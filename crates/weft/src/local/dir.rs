@@ -169,7 +169,7 @@ impl ClusterDir {
                 return Err(usage!("no cluster in {}: make one with `weft up --dir {0}`", self.root.display()));
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                return Err(usage!("{}: {error}: be the user who made that cluster, or root", path.display()));
+                return Err(usage!("{}: {error}: be the user who made that cluster", path.display()));
             }
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
@@ -253,13 +253,19 @@ pub(crate) fn is_own(folder: &Path) -> io::Result<bool> {
 
 /// A link that this user or root has made may lead to it.
 fn must_be_own(folder: &Path) -> Result<(), Failure> {
-    let look = || Ok(is_trusted(&fs::symlink_metadata(folder)?) && is_own(&fs::canonicalize(folder)?)?);
-    if look().map_err(|error: io::Error| usage!("{}: {error}", folder.display()))? {
-        return Ok(());
-    }
+    let look = || {
+        let (link, real) = (fs::symlink_metadata(folder)?, fs::canonicalize(folder)?);
+        let owners = [Some(link.uid()).filter(|_| !is_trusted(&link)), Some(fs::symlink_metadata(&real)?.uid())];
+        let other = owners.into_iter().flatten().find(|owner| *owner != own_uid());
+        Ok((other, other.is_none() && is_own(&real)?))
+    };
+    let advice = match look().map_err(|error: io::Error| usage!("{}: {error}", folder.display()))? {
+        (_, true) => return Ok(()),
+        (Some(other), _) => format!("be its owner, as with `sudo -u '#{other}' weft ...`"),
+        (None, _) => format!("if nobody else may have put anything there, `chmod go-w {}`", folder.display()),
+    };
     Err(usage!(
-        "{0} is not a directory that this user alone can change: be its owner, and if nobody else may have put anything there, \
-         `chmod go-w {0}`; or give another one with --dir",
+        "{} is not a directory that this user alone can change: {advice}; or give another one with --dir",
         folder.display()
     ))
 }
@@ -330,9 +336,10 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let part = |name: &str| place.path().join(name);
         let make = |name: &str| ClusterDir::at(&part(name)).expect("an absolute path").make_folders();
-        let refuse = |name: &str, why: &str| {
+        let refuse = |name: &str, why: &str, advice: &str| {
             let failure = make(name).expect_err(why);
             assert!(failure.code() == 2 && failure.to_string().contains("alone can change"), "{failure}");
+            assert!(failure.to_string().contains(advice), "{failure}");
         };
         let open = |path: PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
         make("new").expect("nothing is in its way");
@@ -340,18 +347,18 @@ mod tests {
         make("link").expect("a link of this user's");
         for inner in ["", "run", "log"] {
             open(part("new").join(inner), 0o775);
-            refuse("new", "others can write there");
+            refuse("new", "others can write there", "`chmod go-w ");
             open(part("new").join(inner), 0o755);
             make("new").expect("others can only look");
         }
         if own_uid() == 0 {
             for inner in ["", "run", "log"] {
                 std::os::unix::fs::chown(part("new").join(inner), Some(12345), None).expect("root may");
-                refuse("new", "it is another user's");
+                refuse("new", "it is another user's", "`sudo -u '#12345' weft ...`");
                 std::os::unix::fs::chown(part("new").join(inner), Some(0), None).expect("root may");
             }
             std::os::unix::fs::lchown(part("link"), Some(12345), None).expect("root may");
-            refuse("link", "another user chooses what it leads to");
+            refuse("link", "another user chooses what it leads to", "be its owner");
         }
     }
 
