@@ -163,9 +163,12 @@ async fn unless_behind<T>(
     catch_up: impl AsyncFnOnce() -> Result<(), DataError>,
 ) -> Result<T, DataError> {
     match ask().await {
-        Err(DataError::Errno { errno: Errno::EINVAL, .. }) => {
-            catch_up().await?;
-            ask().await
+        refused @ Err(DataError::Errno { errno: Errno::EINVAL, .. }) => {
+            // What it says first is what the caller is told where that is of no avail.
+            match catch_up().await {
+                Ok(()) => ask().await,
+                Err(_) => refused,
+            }
         }
         outcome => outcome,
     }

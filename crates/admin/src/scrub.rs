@@ -253,13 +253,15 @@ fn gather(run: u64, answers: Answers, take_part: bool) -> (ScrubReport, Vec<(Pla
                 continue;
             }
         };
-        let mut told = run;
-        if !take_part && lanes.iter().flatten().all(|found| found.run != run) {
+        let (mut told, mut of_run) = (run, lanes);
+        if !take_part && of_run.iter().flatten().all(|found| found.run != run) {
             report.unaware.push(Unaware { target: place.target, node: place.alias.clone() });
-            let Some(last) = lanes.iter().flatten().map(|found| found.run).max() else { continue };
+            // Of each lane its last one, whichever that is: what it has found is there.
+            let Some(last) = of_run.iter().flatten().map(|found| found.run).max() else { continue };
             told = last;
+        } else {
+            of_run = of_run.into_iter().map(|lane| lane.filter(|found| found.run == run)).collect();
         }
-        let of_run: Lanes = lanes.into_iter().map(|lane| lane.filter(|found| found.run == told)).collect();
         let target = sum_up(told, &place, &of_run);
         report.corrupt += target.corrupt;
         if told == run {
@@ -429,7 +431,7 @@ mod tests {
         let (report, _) = gather(8, answers.clone(), false);
         assert_eq!(
             (report.corrupt, report.is_well(), report.is_complete(), report.is_running()),
-            (2, false, true, false)
+            (11, false, true, false)
         );
         let told = |targets: &[ScrubTarget]| targets.iter().map(|one| (one.target.0, one.run)).collect::<Vec<_>>();
         assert_eq!((told(&report.targets), told(&report.earlier)), (vec![(2, 8)], vec![(1, 7)]));

@@ -31,6 +31,8 @@ use ways::{GroupRoute, LaneRoute, place};
 
 mod ways;
 
+/// For a map with a new shard to come.
+const MAP_LATE: Duration = Duration::from_secs(2);
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
 /// sockets. Address space alone, until it is used.
 const SHARED_MAX: usize = 64 << 20;
@@ -412,10 +414,14 @@ impl Client {
         self.itself.upgrade()
     }
 
-    /// The map names the shard, whether or not it is served now.
-    #[must_use]
-    pub fn has_shard(&self, shard: ShardId) -> bool {
-        self.shared.map().shards.contains_key(&shard)
+    /// The map names the shard, whether or not it is served now, or does so soon: it may be on its way.
+    pub async fn finds_shard(&self, shard: ShardId) -> bool {
+        let is_there = || self.shared.map().shards.contains_key(&shard);
+        let deadline = ring::now() + MAP_LATE;
+        while !is_there() && ring::now() < deadline {
+            ring::sleep(MAP_LATE / 20).await;
+        }
+        is_there()
     }
 
     fn route(&self, destination: Destination) -> Option<Rc<GroupRoute>> {

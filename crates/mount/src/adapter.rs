@@ -161,8 +161,8 @@ impl FileSystem for Adapter {
     }
 
     async fn lookup_inode(&self, context: &Context, inode: InodeId) -> Result<Entry, Errno> {
-        // Of a file handle, which may be of another cluster: nobody waits for a shard that there never was.
-        if !self.client.has_shard(inode.home()) {
+        // Of a file handle, which may be of another cluster: nobody waits long for a shard that there never was.
+        if !self.client.finds_shard(inode.home()).await {
             return Err(Errno::ESTALE);
         }
         let known = as_caller!(context, caller => self.client.getattr(caller, inode).await)?;

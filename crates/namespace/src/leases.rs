@@ -162,6 +162,8 @@ struct Pending {
     /// The end of the longest term; where many hold it, perhaps of one that has given it back.
     until_ms: u64,
     holders: BTreeMap<SessionId, Out>,
+    /// The end of the shortest term of a holder, or before that.
+    first_ms: Option<u64>,
     /// Others may hold it who are not asked: it ends with their term.
     waits_for_term: bool,
     asked: Asked,
@@ -268,6 +270,26 @@ impl Leases {
             for subject in overdue {
                 self.end_recall(subject);
             }
+        }
+        let is_over =
+            |pending: &Pending| pending.holders.len() <= FEW && pending.first_ms.is_some_and(|ms| now_ms >= ms);
+        let partly: Vec<_> = self.recalled.iter().filter(|(_, pending)| is_over(pending)).map(|(s, _)| *s).collect();
+        for subject in partly {
+            self.forget_overdue(subject);
+        }
+    }
+
+    /// Holders whose terms are over are not waited for, and who waits for nobody else hears of it.
+    fn forget_overdue(&mut self, subject: Subject) {
+        let Some(pending) = self.recalled.get_mut(&subject) else { return };
+        let over: Vec<_> = pending.holders.extract_if(.., |_, out| out.until_ms <= self.now_ms).collect();
+        pending.first_ms = pending.holders.values().map(|out| out.until_ms).min();
+        let is_any = !over.is_empty();
+        for (holder, out) in over {
+            self.withdraw(subject, holder, &out);
+        }
+        if is_any {
+            self.fewer_hold(subject);
         }
     }
 
@@ -417,6 +439,7 @@ impl Leases {
         pending.until_ms = pending.until_ms.max(waits_for_term.unwrap_or(0));
         for (holder, until_ms) in holders {
             pending.until_ms = pending.until_ms.max(until_ms);
+            pending.first_ms = Some(pending.first_ms.map_or(until_ms, |first_ms| first_ms.min(until_ms)));
             if let Some(out) = pending.holders.get_mut(&holder) {
                 out.until_ms = out.until_ms.max(until_ms);
                 continue;
@@ -547,9 +570,15 @@ impl Leases {
     }
 
     fn gave_back(&mut self, subject: Subject, session: SessionId) {
+        if let Some(pending) = self.recalled.get_mut(&subject) {
+            pending.holders.remove(&session);
+            self.fewer_hold(subject);
+        }
+    }
+
+    fn fewer_hold(&mut self, subject: Subject) {
         let presumed_ms = self.presumed_ms();
         let Some(pending) = self.recalled.get_mut(&subject) else { return };
-        pending.holders.remove(&session);
         pending.shorten(presumed_ms);
         match (pending.holders.len(), pending.asked) {
             _ if pending.waits_for_term => {}
@@ -564,17 +593,22 @@ impl Leases {
     /// Everybody has given it back, or their terms are over.
     fn end_recall(&mut self, subject: Subject) {
         let Some(pending) = self.recalled.remove(&subject) else { return };
-        for (holder, Out { id, .. }) in pending.holders {
-            self.table.release(subject, holder);
-            if let Some(out) = self.out.get_mut(&holder) {
-                out.remove(&id);
-                if out.is_empty() {
-                    self.out.remove(&holder);
-                }
-            }
+        for (holder, out) in pending.holders {
+            self.withdraw(subject, holder, &out);
         }
         self.table.cool(subject, self.now_ms.saturating_add(COOLING_MS));
         self.ended.push(Awaited(Some(subject)));
+    }
+
+    /// The holder need not give it back any more.
+    fn withdraw(&mut self, subject: Subject, holder: SessionId, recall: &Out) {
+        self.table.release(subject, holder);
+        if let Some(out) = self.out.get_mut(&holder) {
+            out.remove(&recall.id);
+            if out.is_empty() {
+                self.out.remove(&holder);
+            }
+        }
     }
 }
 

@@ -82,6 +82,8 @@ impl Peer {
         let connection = self.inner.state.borrow_mut().pick()?;
         if !self.inner.kept.get() && !connection.is_within_host() && self.inner.state.borrow().has_several() {
             self.inner.kept.set(true);
+            // It is used again, whatever rested before.
+            self.inner.state.borrow_mut().takes_rest();
             ring::spawn(keeper::keep(Rc::downgrade(&self.inner)));
         }
         Some(connection)

@@ -153,6 +153,22 @@ fn who_waits_goes_on_as_the_last_that_is_asked_also_where_others_were_told_in_be
 }
 
 #[test]
+fn who_holds_it_too_waits_for_no_longer_term_than_those_of_others() {
+    let mut leases = leases();
+    leases.grant(B, Subject::inode(FILE));
+    leases.advance(TERM - 1_000);
+    leases.grant(C, Subject::inode(FILE));
+    let touched = [Touched::inode(FILE)];
+    assert!(!leases.may_change(A, &touched) && !leases.may_change(C, &touched));
+    assert!(!has_ended(&mut leases));
+    // C does not give its own back: its program waits inside the change.
+    leases.advance(TERM);
+    assert!(has_ended(&mut leases) && leases.may_change(C, &touched) && !leases.may_change(A, &touched));
+    leases.advance(2 * TERM);
+    assert!(has_ended(&mut leases) && leases.may_change(A, &touched));
+}
+
+#[test]
 fn a_silent_holder_is_waited_for_until_its_term_is_over() {
     let mut leases = leases();
     leases.grant(B, Subject::inode(FILE));

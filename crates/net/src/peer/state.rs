@@ -106,8 +106,6 @@ impl State {
 
     pub(super) fn joined(&mut self, rail: usize, connection: Connection) {
         self.rails.on_success(rail);
-        // It is used again.
-        self.rests = false;
         // Two may have connected at once.
         if let Some(other) = self.links[rail].replace(connection) {
             self.retired.push(other);

@@ -255,15 +255,18 @@ pub(crate) fn is_own(folder: &Path) -> io::Result<bool> {
 fn must_be_own(folder: &Path) -> Result<(), Failure> {
     let look = || {
         let (link, real) = (fs::symlink_metadata(folder)?, fs::canonicalize(folder)?);
-        let owners = [Some(link.uid()).filter(|_| !is_trusted(&link)), Some(fs::symlink_metadata(&real)?.uid())];
-        let other = owners.into_iter().flatten().find(|owner| *owner != own_uid());
-        Ok((other, other.is_none() && is_own(&real)?))
+        let owner = fs::symlink_metadata(&real)?.uid();
+        if owner != own_uid() {
+            return Ok(Some(format!("be its owner, as with `sudo -u '#{owner}' weft ...`")));
+        }
+        if !is_trusted(&link) {
+            return Ok(Some(format!("the link belongs to user {}: give --dir {}", link.uid(), real.display())));
+        }
+        let is_own = is_own(&real)?;
+        Ok((!is_own).then(|| format!("if nobody else may have put anything there, `chmod go-w {}`", folder.display())))
     };
-    let advice = match look().map_err(|error: io::Error| usage!("{}: {error}", folder.display()))? {
-        (_, true) => return Ok(()),
-        (Some(other), _) => format!("be its owner, as with `sudo -u '#{other}' weft ...`"),
-        (None, _) => format!("if nobody else may have put anything there, `chmod go-w {}`", folder.display()),
-    };
+    let advice = look().map_err(|error: io::Error| usage!("{}: {error}", folder.display()))?;
+    let Some(advice) = advice else { return Ok(()) };
     Err(usage!(
         "{} is not a directory that this user alone can change: {advice}; or give another one with --dir",
         folder.display()
@@ -358,7 +361,7 @@ mod tests {
                 std::os::unix::fs::chown(part("new").join(inner), Some(0), None).expect("root may");
             }
             std::os::unix::fs::lchown(part("link"), Some(12345), None).expect("root may");
-            refuse("link", "another user chooses what it leads to", "be its owner");
+            refuse("link", "another user chooses what it leads to", "give --dir ");
         }
     }
 
