@@ -30,7 +30,7 @@ pub enum DataError {
     #[error("{0} is not in the cluster map: is its service registered?")]
     NoRoute(String),
     #[error(
-        "target {0} is not served: its node has it no more in its configuration, or cannot open it: then its log says why"
+        "target {0} is not served: its node cannot open it, and its log says why, or has it no more in its configuration"
     )]
     LeftOut(TargetId),
     #[error("{server} does not answer: {reason}")]

@@ -115,7 +115,7 @@ pub(super) fn table(targets: &[TargetInfo]) -> String {
     for target in targets.iter().filter(|target| target.left_out) {
         let TargetInfo { id, node_alias, path, .. } = target;
         text += &format!(
-            "target {id} is not served: {node_alias} has {path} no more in its configuration, or cannot open it: then its log says why\n"
+            "target {id} is not served: {node_alias} cannot open {path}, and its log says why, or has it no more in its configuration\n"
         );
     }
     text
