@@ -603,12 +603,19 @@ fn what_close_could_not_write_is_gone_for_good() {
     let mut cluster = Cluster::start();
     let second = cluster.mount_again(&["--retry-timeout", "2s"]);
     let path = second.point.join("f");
-    let file = keeping(&cluster, &path);
-    // Somebody reads on.
-    let reader = File::open(&path).unwrap();
     let storaged = cluster.pid("storaged-1").unwrap();
-    process::stop(storaged);
-    file.write_all_at(&[b'z'; 1000], BEGINNING as u64).unwrap();
+    // A mount may also write at once, as where its lease is due to be renewed on a busy machine: then this is no such close.
+    let (file, reader) = wait::until("a write that is kept back", SOON, || {
+        let file = keeping(&cluster, &path);
+        // Somebody reads on.
+        let reader = File::open(&path).unwrap();
+        process::stop(storaged);
+        let written = file.write_all_at(&[b'z'; 1000], BEGINNING as u64);
+        if written.is_err() {
+            process::signal(storaged, libc::SIGCONT);
+        }
+        written.ok().map(|()| (file, reader))
+    });
     // SAFETY: the descriptor is not used any more.
     assert_eq!(unsafe { libc::close(file.into_raw_fd()) }, -1, "it tells");
     process::signal(storaged, libc::SIGCONT);
