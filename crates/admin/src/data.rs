@@ -39,6 +39,8 @@ pub enum DataError {
     Busy(String),
     #[error("it cannot be split: {0}")]
     Split(String),
+    #[error("it cannot be set: {0}")]
+    Policy(String),
     #[error("{op}: {errno}")]
     Errno { op: &'static str, errno: Errno },
 }

@@ -134,7 +134,18 @@ pub(crate) async fn set(data: &DataPlane<'_>, subject: &Subject, policy: Policy)
         let request = meta::SetPolicy { exactly, inode, chunk_size, stripe_count, pool, directories, inline_limit };
         data.shard(shard, &request).await
     };
-    let reply = unless_behind(ask, async || data.catch_up(shard).await).await?;
+    let why = |error| match error {
+        DataError::Errno { errno: Errno::ENOTDIR, .. } => DataError::Policy("it is no directory".to_owned()),
+        DataError::Errno { errno: Errno::EINVAL, .. } => match (directories, &data.map().shards) {
+            (Some(Placement::Shard(named)), shards) if !shards.contains_key(&named) => {
+                let there: Vec<String> = shards.keys().map(ToString::to_string).collect();
+                DataError::Policy(format!("there is no metadata shard {named}, only {}", there.join(", ")))
+            }
+            _ => error,
+        },
+        other => other,
+    };
+    let reply = unless_behind(ask, async || data.catch_up(shard).await).await.map_err(why)?;
     describe(data, inode, reply).await
 }
 

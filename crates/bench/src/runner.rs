@@ -115,6 +115,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         return Ok(report);
     }
     interrupt::catch()?;
+    if let Some(file) = &options.save {
+        // Where nothing can be written, that is not found out when all is measured.
+        report.save(file)?;
+    }
     let mut bench = Bench::new(options)?;
     for scenario in chosen {
         let rounds = bench.rounds(scenario, options);

@@ -1,6 +1,7 @@
 //! Which cluster a command is about.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, usage};
@@ -79,7 +80,8 @@ impl Selection {
     }
 
     fn from_environment() -> Self {
-        Self { dir: env::var_os("WEFT_DIR").map(PathBuf::from), mgmtd: env::var("WEFT_MGMTD").ok(), key_file: None }
+        let mgmtd = said_by("WEFT_MGMTD").and_then(|mgmtd| mgmtd.into_string().ok());
+        Self { dir: dir_of_environment(), mgmtd, key_file: None }
     }
 
     /// With the `key` of the command line.
@@ -99,7 +101,17 @@ impl Selection {
 }
 
 fn key_of_environment() -> Option<PathBuf> {
-    env::var_os("WEFT_KEY_FILE").map(PathBuf::from)
+    said_by("WEFT_KEY_FILE").map(PathBuf::from)
+}
+
+/// The directory of a cluster that the environment names.
+pub(crate) fn dir_of_environment() -> Option<PathBuf> {
+    said_by("WEFT_DIR").map(PathBuf::from)
+}
+
+/// A variable that is set to nothing says nothing.
+fn said_by(variable: &str) -> Option<OsString> {
+    env::var_os(variable).filter(|value| !value.is_empty())
 }
 
 fn of_dir(dir: ClusterDir, key: Option<&Path>) -> Result<Cluster, Failure> {

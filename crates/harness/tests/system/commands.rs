@@ -70,6 +70,7 @@ fn a_cluster_is_found_by_directory_address_environment_mount_or_not_at_all() {
     same(nowhere, &[("WEFT_DIR", dir)], &[]);
     same(nowhere, &[("WEFT_MGMTD", &mgmtd), ("WEFT_KEY_FILE", &key)], &[]);
     same(nowhere, &[("WEFT_KEY_FILE", &key)], &["--mgmtd", &mgmtd]);
+    same(nowhere, &[("WEFT_DIR", ""), ("WEFT_MGMTD", &mgmtd), ("WEFT_KEY_FILE", &key)], &[]);
     same(Path::new(mount), &[], &[]);
     same(&cluster.path("inside"), &[], &[]);
     // A file says it by the mount that it is on, whatever the environment names.
@@ -126,6 +127,20 @@ fn inodes_of_one_cluster_are_not_looked_up_in_another() {
     let refused = theirs.weft(&["entry", "info", path.to_str().unwrap()]);
     assert_eq!(refused.code, Some(2), "{refused}");
     assert!(refused.stderr.contains("is on a mount of the cluster"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_set_or_found_is_refused_by_its_name() {
+    let cluster = Cluster::start();
+    fs::write(cluster.path("f"), b"x").unwrap();
+    for (arguments, words) in [
+        (&["entry", "set", "/", "--placement", "shard:99"][..], "there is no metadata shard 99, only 0"),
+        (&["entry", "set", "/f", "--stripe-count", "1"], "it is no directory"),
+        (&["entry", "info", "/tmp"], "/tmp, from the root of the file system as it is on no mount"),
+    ] {
+        let refused = cluster.weft(arguments);
+        assert!(refused.code == Some(1) && refused.stderr.contains(words), "{refused}");
+    }
 }
 
 #[test]

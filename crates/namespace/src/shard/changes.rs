@@ -190,6 +190,7 @@ impl<K: Kv> Shard<K> {
         if let Some(outcome) = self.begin(exactly)? {
             return self.repeat_removal(exactly, outcome);
         }
+        self.may_take_back(exactly.given.remover, parent, name)?;
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, false)?;
@@ -216,6 +217,7 @@ impl<K: Kv> Shard<K> {
             return repeat_done(outcome).map(|()| Changed::default());
         }
         self.must_be_empty(parent, name)?;
+        self.may_take_back(exactly.given.remover, parent, name)?;
         self.take_back_entry(exactly.session, parent, name)?;
         if self.is_spread() {
             self.cross_remove(exactly, parent, name, true)?;
@@ -254,6 +256,8 @@ impl<K: Kv> Shard<K> {
             return self.repeat_removal(exactly, outcome);
         }
         let (source, target) = ((rename.source_parent, rename.source_name), (rename.target_parent, rename.target_name));
+        self.may_take_back(exactly.given.remover, source.0, source.1)?;
+        self.may_take_back(exactly.given.remover.filter(|_| rename.replaces()), target.0, target.1)?;
         self.take_back_both(exactly.session, source, target)?;
         if self.is_spread() {
             self.cross_rename(exactly, rename)?;

@@ -43,6 +43,22 @@ impl<K: Kv> Shard<K> {
         }
     }
 
+    /// As [`Self::may_take`], as far as it is known before anybody is told to forget the name: with that, a kernel detaches
+    /// what is mounted there.
+    pub(crate) fn may_take_back(&mut self, user: Option<u32>, parent: InodeId, name: &Name) -> Result<()> {
+        if user.is_none() || self.is_elsewhere(parent) {
+            return Ok(());
+        }
+        if self.is_spread() {
+            // What is in doubt may be the old record, or not there yet.
+            self.may_change_inside(parent, name)?;
+            if let Some(child) = self.namespace.child(parent, name)?.filter(|child| !self.is_elsewhere(*child)) {
+                self.transactions.locks.may_change(child)?;
+            }
+        }
+        self.may_take(user, parent, name)
+    }
+
     fn must_belong(&mut self, inode: InodeId, user: u32) -> Result<()> {
         let is_others = self.namespace.find(inode)?.is_some_and(|found| found.uid != user);
         if is_others { Err(Errno::ECANCELED.into()) } else { Ok(()) }

@@ -1,7 +1,8 @@
 //! Changes that are made only where it still is as whoever permitted them was told.
 
 use namespace::error::{Error, Result};
-use namespace::view::{RENAME_EXCHANGE, RENAME_NOREPLACE, Rename};
+use namespace::shard::Config;
+use namespace::view::{Looked, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename};
 use types::attr::SetAttr;
 use types::cred::Conditions;
 use types::error::Errno;
@@ -9,7 +10,7 @@ use types::flags::FileFlags;
 use types::id::InodeId;
 use types::xattr::ACCESS_ACL;
 
-use crate::common::{A, Bed, CRED, ROOT, name, refused};
+use crate::common::{A, B, Bed, CRED, ROOT, config, name, refused};
 
 const OTHER: u32 = 1 + CRED.uid;
 
@@ -101,4 +102,28 @@ fn names_in_sticky_directories_are_taken_away_by_owners() {
     unlink(&mut bed, OTHER, d, "g").unwrap();
     sticky(&mut bed, 0, 0o777);
     unlink(&mut bed, OTHER, d, "h").unwrap();
+}
+
+/// With the name a kernel detaches what is mounted there.
+#[test]
+fn a_name_that_is_not_taken_away_is_taken_back_from_nobody() {
+    let mut bed = Bed::with(Config { lease_term_ms: 1_000, ..config() });
+    let d = bed.dir(ROOT, "d");
+    bed.set(d, SetAttr { uid: Some(0), mode: Some(0o1777), ..SetAttr::default() }).unwrap();
+    bed.file(d, "f");
+    bed.dir(d, "dir");
+    let theirs = bed.file(d, "theirs");
+    bed.set(theirs, SetAttr { uid: Some(OTHER), ..SetAttr::default() }).unwrap();
+    bed.shard.listen(B, true);
+    for text in ["f", "dir", "theirs"] {
+        let Looked::Found(view) = bed.shard.lookup(B, d, &name(text)).unwrap() else { panic!("it is there") };
+        assert!(view.name_lease_ms > 0);
+    }
+    assert_eq!(refused(unlink(&mut bed, OTHER, d, "f")), Errno::ECANCELED);
+    let exactly = namespace::view::Exactly { given: removed_by(OTHER), ..bed.next(A) };
+    assert_eq!(refused(bed.shard.rmdir(exactly, d, &name("dir"))), Errno::ECANCELED);
+    assert_eq!(refused(rename(&mut bed, OTHER, (d, "f"), (ROOT, "f"), 0)), Errno::ECANCELED);
+    assert_eq!(refused(rename(&mut bed, OTHER, (d, "theirs"), (d, "f"), 0)), Errno::ECANCELED);
+    assert!(bed.shard.recalls(B).is_empty());
+    assert_eq!(unlink(&mut bed, OTHER, d, "theirs"), Err(Error::Recalling));
 }

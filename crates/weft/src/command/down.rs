@@ -112,10 +112,10 @@ pub(super) fn process_handle(pid: i32) -> io::Result<OwnedFd> {
 
 /// Waits for the end of a process for `limit` at most.
 pub(super) fn has_ended(process: &OwnedFd, limit: Duration) -> io::Result<bool> {
-    let end = Instant::now() + limit;
+    let begin = Instant::now();
     loop {
         let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let left = end.saturating_duration_since(Instant::now()).as_millis();
+        let left = limit.saturating_sub(begin.elapsed()).as_millis();
         let left = libc::c_int::try_from(left).unwrap_or(libc::c_int::MAX);
         // SAFETY: the pointer is to one live structure.
         let ready = unsafe { libc::poll(&raw mut poll, 1, left) };
@@ -134,6 +134,14 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn an_endless_wait_is_no_overflow() {
+        let mut done = Command::new("true").spawn().expect("it runs");
+        let process = process_handle(i32::try_from(done.id()).expect("a process id")).expect("ours");
+        assert!(has_ended(&process, Duration::MAX).expect("it can be waited for"));
+        done.wait().expect("ours");
+    }
 
     #[test]
     fn a_cluster_that_is_started_again_at_once_is_not_waited_for() {

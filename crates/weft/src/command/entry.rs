@@ -75,7 +75,7 @@ impl Args {
         match self.verb {
             Verb::Info { selection, path } => {
                 let (admin, subject) = find(&selection, &path)?;
-                let entry = admin.entry_info(&subject).with_context(|| path.display().to_string())?;
+                let entry = admin.entry_info(&subject).with_context(|| shown(&path, &subject))?;
                 output.show(&entry, text)
             }
             Verb::Set { selection, path, chunk_size, stripe_count, pool, placement, inline_limit, split } => {
@@ -92,7 +92,7 @@ impl Args {
                 let policy = Policy { chunk_size, stripe_count, pool, placement, inline_limit };
                 policy.validate().map_err(|reason| usage!("{reason}"))?;
                 split.map_or(Ok(()), validate_split).map_err(|reason| usage!("{reason}"))?;
-                let context = || path.display().to_string();
+                let context = || shown(&path, &subject);
                 let mut entry = None;
                 if has_policy {
                     entry = Some(admin.entry_set(&subject, policy).with_context(context)?);
@@ -119,6 +119,14 @@ fn find(selection: &Selection, path: &Path) -> Result<(Admin, Subject), Failure>
     let cluster = selection.find(Some(path))?;
     let subject = subject(path, &cluster)?;
     Ok((connect_to(&cluster)?, subject))
+}
+
+/// For people who wonder why it is not found.
+fn shown(path: &Path, subject: &Subject) -> String {
+    match subject {
+        Subject::Inode(_) => path.display().to_string(),
+        Subject::Path(_) => format!("{}, from the root of the file system as it is on no mount", path.display()),
+    }
 }
 
 /// A path on a mount names an inode; any other is one from the root of the file system.

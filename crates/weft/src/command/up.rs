@@ -24,7 +24,7 @@ use crate::local::plan;
 use crate::local::ready::Missed;
 use crate::local::state::{Phase, ProcessState, State};
 use crate::local::{configs, grow, log, mounts, ready, supervisor};
-use crate::locate::default_dir;
+use crate::locate::{default_dir, dir_of_environment};
 use crate::output::{Output, Table, patiently};
 
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -42,8 +42,8 @@ Example: two storage services of four targets each, in the background; then, whi
   weft up --dir /data/weft --storage 3 --metadata 2
   weft down --dir /data/weft")]
 pub(crate) struct Args {
-    /// Directory of the cluster: configuration, data, logs [default: .weft]
-    #[arg(long, value_name = "DIR", env = "WEFT_DIR")]
+    /// Directory of the cluster: configuration, data, logs [env: WEFT_DIR] [default: .weft]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Where to mount it [default: ./mnt, or as the last time]
     #[arg(long, value_name = "DIR")]
@@ -92,7 +92,8 @@ struct Running {
 
 impl Args {
     pub(crate) fn run(self, output: Output) -> Result<(), Failure> {
-        let dir = self.dir.as_deref().map_or_else(default_dir, |dir| Ok(ClusterDir::at(dir)?))?;
+        let named = self.dir.clone().or_else(dir_of_environment);
+        let dir = named.map_or_else(default_dir, |dir| Ok(ClusterDir::at(&dir)?))?;
         refuse_foreign(&dir)?;
         // What another one is about to start neither runs nor rests: all is looked at and changed in turn.
         let turn = patiently("waiting for another `weft up` of this cluster", || dir.lock_growing())?;
