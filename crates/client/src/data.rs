@@ -319,6 +319,7 @@ impl Client {
     ) -> Result<(), Errno> {
         let len = data.len() as u64;
         let (began, _growth) = self.change_begins(inode, offset + len)?;
+        let passage = self.shared.landings.passage(len);
         let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
@@ -333,7 +334,9 @@ impl Client {
             }
         };
         if result.is_ok() {
+            let rate = passage.map_or(0, |passage| passage.has_landed(len));
             self.shared.with_file(inode, |file| {
+                file.unwritten.landed_at(rate);
                 file.end.versions.clear();
                 file.wrote(offset, len, Shared::wall_clock());
                 file.change_ended(began);

@@ -124,7 +124,8 @@ impl Lease {
         term.until.saturating_duration_since(now).saturating_sub(slept)
     }
 
-    fn term(self) -> Duration {
+    /// From when it was asked for; zero for none.
+    pub(crate) fn term(self) -> Duration {
         self.0.map_or(Duration::ZERO, |term| term.until - term.from)
     }
 

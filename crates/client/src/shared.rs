@@ -46,6 +46,7 @@ use crate::telling::Tellers;
 use crate::unsettled::Unsettled;
 use crate::unsynced::Closed;
 use crate::unwritten::crowd::Crowd;
+use crate::unwritten::landing::Landings;
 
 /// Buckets of the table of open files, each behind a lock of its own.
 const BUCKETS: usize = 16;
@@ -110,6 +111,7 @@ pub struct Shared {
     crowd: Mutex<Crowd>,
     pub(crate) drafts: Drafts,
     pub(crate) space: Answers,
+    pub(crate) landings: Landings,
     pub(crate) metrics: ClientMetrics,
     /// That something kept back cannot be written or told yet, of all files: it is tried again and again.
     complaints: Seldom,
@@ -130,6 +132,7 @@ impl Shared {
             identity,
             epoch: AtomicU64::new(map.epoch.0),
             map: ArcSwap::new(map),
+            landings: Landings::default(),
             windows: Mutex::default(),
             incarnations: Mutex::default(),
             answering: Mutex::default(),

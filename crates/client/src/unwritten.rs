@@ -24,12 +24,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::map::CapacityClass;
-use layout::{extents, object_size};
 use ring::buf::Slice;
 use tracing::{error, warn};
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::{InodeId, ObjectId};
+use types::id::InodeId;
 use types::layout::Layout;
 use types::time::Timestamp;
 use wire::v1::{meta, storage};
@@ -48,28 +47,16 @@ use crate::unwritten::runs::Runs;
 
 pub(crate) mod crowd;
 mod flight;
+mod keeping;
+pub(crate) mod landing;
 mod readers;
 mod runs;
 pub(crate) mod taken;
 
-/// Whether an object can have what is farther from the file's end, bytes, only its target's file system knows...
-const FAR: u64 = 64 << 20;
-/// ...and whether it can be longer than this.
-const OBJECT_LONG: u64 = 1 << 40;
-/// Longest write that is gathered with others, bytes; a longer one stays as it came...
-const GATHER_MAX: usize = 256 << 10;
-/// ...up to this. It is kept back where one rail leads to its objects, since over several it goes in parts, and while long
-/// pieces go to fewer other files than the mount has threads: else all CPUs have something to do, and would have more to do for
-/// the memory that is kept.
-const WRITE_MAX: usize = 2 << 20;
-/// With so much of a file, whoever writes a long piece waits.
-const LONG_FILE_MAX: usize = 4 << 20;
 /// With so much of a file that is worth being written by itself ([`Runs::ripe`], bytes), writing that begins...
 const ENOUGH: usize = 1 << 20;
 /// ...and with so much of whatever kind ([`Runs::work`], bytes) writing all...
 const ENOUGH_OF_ALL: usize = 4 << 20;
-/// ...and with so much, whoever writes more waits for it.
-const FILE_MAX: usize = 8 << 20;
 /// Nothing stays here for longer, unless servers do not answer.
 pub(crate) const AGE_MAX: Duration = Duration::from_millis(500);
 /// Between two attempts to write what could not be written.
@@ -108,6 +95,8 @@ pub(crate) struct Unwritten {
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
+    /// Bytes per second at which the last of it has landed; 0: not known.
+    rate: u64,
     /// Its targets were short of space when that was looked at last: nothing more is kept back.
     short: bool,
     /// Something was given up.
@@ -132,6 +121,7 @@ impl Default for Unwritten {
             wanted: 0,
             watched: false,
             try_at: None,
+            rate: 0,
             short: false,
             lost: false,
         }
@@ -233,6 +223,11 @@ impl Unwritten {
         self.versions.clear();
     }
 
+    /// Something of the file has landed at this rate, if that is known.
+    pub(crate) fn landed_at(&mut self, rate: u64) {
+        self.rate = if rate == 0 { self.rate } else { rate };
+    }
+
     fn saw(&mut self, board: &Board, stripe: u32, version: u64) {
         if board.holds(self.lease, Instant::now()) {
             let known = self.versions.entry(stripe).or_insert(version);
@@ -242,20 +237,6 @@ impl Unwritten {
 }
 
 impl File {
-    /// A target may refuse this for good, and with it all that is written together with it.
-    fn may_not_have(&self, layout: &Layout, offset: u64, len: u64) -> bool {
-        if offset.saturating_add(len) <= OBJECT_LONG {
-            return offset > self.size.saturating_add(FAR);
-        }
-        // Where there are holes the size does not tell how long an object is.
-        let is_there = |stripe, end| !self.uneven && end <= object_size(layout, stripe, self.size);
-        let grows_long = extents(layout, offset, len).any(|piece| {
-            let end = piece.object_offset + u64::from(piece.len);
-            end > OBJECT_LONG && !is_there(piece.stripe, end)
-        });
-        grows_long || offset > self.size.saturating_add(FAR)
-    }
-
     /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
     /// held. True where a task is to look after it. `has_room`: the targets have.
     pub(crate) fn keep_back_all(&mut self, total: &Bytes, draft: &mut Draft, has_room: bool) -> bool {
@@ -287,20 +268,6 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
 
 type Part<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
 
-/// What became of a write.
-enum Kept {
-    Yes {
-        watch: bool,
-        write: bool,
-    },
-    No,
-    /// It may be worth asking the shard.
-    Ask,
-    /// Too much is here already.
-    Full,
-    Lost,
-}
-
 /// What is next for who wants everything written.
 enum Step {
     Done,
@@ -310,109 +277,6 @@ enum Step {
 }
 
 impl Client {
-    /// Keeps `data` back, if it may; false: it has to be written now.
-    ///
-    /// # Errors
-    /// `EIO` where something that was kept back of this file is lost, `EINTR`.
-    pub(crate) async fn keep_back(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        layout: &Layout,
-        offset: u64,
-        data: &Slice,
-    ) -> Result<bool, Errno> {
-        if self.shared.config.write_back == 0 || data.len() > WRITE_MAX {
-            return Ok(false);
-        }
-        let mut looks = Looks::default();
-        loop {
-            match self.try_to_keep_back(inode, layout, offset, data)? {
-                Kept::Yes { watch, write } => {
-                    if watch {
-                        self.watch_unwritten(inode);
-                    }
-                    if write {
-                        self.write_on(inode);
-                    }
-                    return Ok(true);
-                }
-                Kept::No => return Ok(false),
-                Kept::Ask => {
-                    if self.has_room(inode) {
-                        self.ask_if_alone(inode);
-                    }
-                    return Ok(false);
-                }
-                Kept::Full => self.make_room(caller, inode, &mut looks).await?,
-                Kept::Lost => return Err(Errno::EIO),
-            }
-        }
-    }
-
-    fn try_to_keep_back(&self, inode: InodeId, layout: &Layout, offset: u64, data: &Slice) -> Result<Kept, Errno> {
-        let (shared, now) = (&self.shared, Instant::now());
-        let is_long = data.len() > GATHER_MAX;
-        if is_long && (shared.crowds(inode, now) || !self.has_one_way(inode, layout, offset, data.len())) {
-            return Ok(Kept::No);
-        }
-        let kept = shared.with_file(inode, |file| {
-            let (is_exclusive, is_settling, is_draft) = (file.is_exclusive(), file.settling, file.draft.is_some());
-            let is_near = offset <= file.size;
-            let is_doubtful = file.may_not_have(layout, offset, data.len() as u64);
-            let unwritten = &mut file.unwritten;
-            if unwritten.lost {
-                return Kept::Lost;
-            }
-            if !is_exclusive || is_settling || is_doubtful {
-                return Kept::No;
-            }
-            if !shared.board.holds_for(unwritten.lease, now, MARGIN) {
-                return if unwritten.patience.goes_without(now) { Kept::Ask } else { Kept::No };
-            }
-            // Who looks after the file has asked before, if it is written steadily.
-            if shared.board.is_to_be_renewed(unwritten.lease, now) {
-                return if unwritten.patience.may_ask(now) { Kept::Ask } else { Kept::No };
-            }
-            if unwritten.short {
-                return Kept::No;
-            }
-            let mut pieces = extents(layout, offset, data.len() as u64);
-            let is_fresh = unwritten.fresh && is_near;
-            if !pieces.all(|piece| is_fresh || unwritten.versions.contains_key(&piece.stripe)) {
-                return Kept::No;
-            }
-            let before = unwritten.weight();
-            if before + data.len() > if is_long { LONG_FILE_MAX } else { FILE_MAX } {
-                return Kept::Full;
-            }
-            if shared.metrics.unwritten.get() + data.len() > shared.config.write_back {
-                return Kept::No;
-            }
-            if is_long {
-                unwritten.waiting.put_whole(offset, data.clone().into_common());
-            } else {
-                unwritten.waiting.put(offset, data);
-            }
-            unwritten.kept += 1;
-            shared.metrics.unwritten.change(before, unwritten.weight());
-            let write = unwritten.is_due(now);
-            let watch = !std::mem::replace(&mut unwritten.watched, true);
-            let at = Shared::wall_clock();
-            // What was set of the draft is older than this write, and what is set from its end on has the shard's time.
-            unwritten.at = if is_draft { at } else { Timestamp(0) };
-            file.end.versions.clear();
-            file.wrote(offset, data.len() as u64, at);
-            Kept::Yes { watch, write }
-        });
-        kept.ok_or(Errno::EBADF)
-    }
-
-    fn has_one_way(&self, inode: InodeId, layout: &Layout, offset: u64, len: usize) -> bool {
-        let mut pieces = extents(layout, offset, len as u64);
-        pieces.all(|piece| self.width(piece.group, ObjectId { inode, stripe: piece.stripe }) <= 1)
-    }
-
     /// The object was written, with this answer.
     pub(crate) fn wrote_through(&self, inode: InodeId, stripe: u32, answer: &storage::WriteReply) {
         let board = &self.shared.board;
@@ -478,6 +342,7 @@ impl Client {
             loop {
                 ring::sleep(AGE_MAX).await;
                 let (board, now, short) = (&client.shared.board, Instant::now(), !client.has_room(inode));
+                client.shared.landings.look(now);
                 let looked = client.shared.with_file(inode, |file| {
                     let unwritten = &mut file.unwritten;
                     unwritten.short = short;
@@ -612,7 +477,9 @@ impl Client {
             // One more run, where a part of one stays.
             shared.metrics.unwritten.change(before, unwritten.weight());
             unwritten.flights += 1;
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, at: unwritten.at, kept, landed: false };
+            let at = unwritten.at;
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, at, kept, begun: now, landed: false };
+            shared.landings.begins(now);
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)

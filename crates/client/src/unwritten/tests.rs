@@ -1,6 +1,7 @@
 use types::attr::{Attr, SetAttr};
 use wire::v1::meta::InodeReply;
 
+use super::keeping::{GATHER_MAX, Kept, OBJECT_LONG, WRITE_MAX};
 use super::readers::errno_of_reader;
 use super::*;
 use crate::file::Intent;
@@ -37,6 +38,31 @@ fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_aga
         client.shared.board.note(Subject::inode(FILE));
         assert!((0..PATIENCE).all(|_| matches!(again(), Ok(Kept::No))));
         assert!(matches!(again(), Ok(Kept::Ask)), "there may be some again");
+    });
+}
+
+/// Who asks for the file waits until the lease is over, and what is not with the servers by then is lost.
+#[test]
+fn no_more_is_kept_back_than_a_slow_link_takes_in_time() {
+    test_client::run(async |client| {
+        keep_back(&client, b"some");
+        let landings = &client.shared.landings;
+        let flown = |seconds| {
+            let now = Instant::now();
+            landings.begins(now);
+            landings.ends(now + Duration::from_secs(seconds), 1 << 20);
+        };
+        let more = |len| client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(vec![1; len]));
+        // A term of 100 s.
+        flown(8);
+        assert!(matches!(more(1 << 20), Ok(Kept::Yes { .. })));
+        flown(64);
+        assert!(matches!(more(1 << 20), Ok(Kept::No)), "the link is slow");
+        (0..64).for_each(|_| flown(0));
+        assert!(matches!(more(1 << 20), Ok(Kept::Yes { .. })), "it is not any more");
+        client.shared.with_file(FILE, |file| file.unwritten.landed_at(50_000));
+        assert!(matches!(more(1 << 20), Ok(Kept::Full)), "the targets of this file are slow");
+        assert!(matches!(more(WRITE_MAX), Ok(Kept::No)));
     });
 }
 
