@@ -323,6 +323,39 @@ fn an_interface_that_comes_later_is_registered_and_used() {
     assert!(hosts.bytes()[1] > before + 4 * MIB as u64, "the new rail carries nothing: {}", hosts.net());
 }
 
+/// What a mount keeps back it has to write before a lease ends that somebody asks for.
+#[test]
+fn what_is_written_over_a_slow_link_is_not_lost_when_others_look() {
+    let mut hosts = Hosts::start_as(1, "4mbit", &["--lease-term", "5s"], &[]);
+    let server = hosts.mount_at_server();
+    let file = hosts.file("slow");
+    let (done, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let _ = std::fs::metadata(server.join("slow"));
+                longest.fetch_max(begun.elapsed().as_millis() as u64, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(300));
+            }
+        });
+        let written = write_slowly(&file);
+        done.store(true, Ordering::Relaxed);
+        written.unwrap();
+    });
+    println!("a stat took {} ms at most", longest.load(Ordering::Relaxed));
+    let content = std::fs::read(server.join("slow")).unwrap();
+    assert!(content.len() == 4 * MIB && content.iter().all(|&byte| byte == 7));
+}
+
+/// As `cp` does, which goes on as soon as what it has written is taken.
+fn write_slowly(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
+    let piece = vec![7; MIB / 8];
+    (0..32).try_for_each(|number| file.write_all_at(&piece, number * piece.len() as u64))?;
+    file.sync_all()
+}
+
 #[test]
 fn bytes_that_change_on_the_way_are_noticed_and_sent_again() {
     let seconds = scale("WEFT_TEST_CORRUPTION_SECONDS", 8);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Bytes that may be kept back in any case...
 const ALLOWED_MIN: usize = 256 << 10;
 /// ...and as long as nothing is known.
-const ALLOWED_AT_FIRST: usize = 2 << 20;
+const ALLOWED_AT_FIRST: usize = 1 << 20;
 /// Fewer bytes tell of the time that a request takes, not of how much fits through, unless they take as long as this.
 const TELLING: u64 = 128 << 10;
 const TELLING_TIME: Duration = Duration::from_secs(1);

@@ -54,7 +54,7 @@ fn no_more_is_kept_back_than_a_slow_link_takes_in_time() {
         };
         let more = |len| client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(vec![1; len]));
         // A term of 100 s.
-        flown(8);
+        flown(1);
         assert!(matches!(more(1 << 20), Ok(Kept::Yes { .. })));
         flown(64);
         assert!(matches!(more(1 << 20), Ok(Kept::No)), "the link is slow");
@@ -191,6 +191,7 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
 fn of_a_run_that_is_written_in_part_both_parts_count() {
     test_client::run(async |client| {
         let first = vec![1; GATHER_MAX];
+        client.shared.landings.passage(1 << 30).expect("it tells").has_landed(1 << 30);
         keep_back(&client, &first);
         for n in 1.. {
             let data = Slice::from_vec(vec![2; GATHER_MAX - 1]);
