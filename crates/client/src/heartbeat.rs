@@ -25,26 +25,26 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Runs until the client is gone or the session ends. One of a mount's threads does it for all.
 pub(crate) async fn beat(client: Weak<Client>) {
     let (beating, telling) = (Busy::default(), Busy::default());
-    let mut interval = INTERVAL_MIN;
+    let (mut interval, mut last) = (INTERVAL_MIN, ring::now());
     loop {
-        let before = ring::now();
-        let client = loop {
-            ring::next_look(LOOK.min(interval)).await;
-            let Some(client) = client.upgrade() else { return };
-            // Each service has its own, and may have another one after a restart.
-            interval = client.shared.assurances.shortest_expiry().map_or(INTERVAL_MAX, interval_for);
-            if client.shared.has_ended() {
-                return;
-            }
-            for (shard, answered) in client.shared.answered() {
-                let client = Rc::clone(&client);
-                telling.spawn(shard, async move { client.tell_answered(shard, &answered).await });
-            }
-            if ring::now() >= before + interval || client.has_lost_a_shard() {
-                break client;
-            }
-        };
-        for shard in client.shared.shards_seen() {
+        ring::next_look(LOOK.min(interval)).await;
+        let Some(client) = client.upgrade() else { return };
+        // Each service has its own, and may have another one after a restart.
+        interval = client.shared.assurances.shortest_expiry().map_or(INTERVAL_MAX, interval_for);
+        if client.shared.has_ended() {
+            return;
+        }
+        for (shard, answered) in client.shared.answered() {
+            let client = Rc::clone(&client);
+            telling.spawn(shard, async move { client.tell_answered(shard, &answered).await });
+        }
+        let is_due = ring::now() >= last + interval;
+        if is_due {
+            last = ring::now();
+        }
+        // One may be away for long: that is nothing to the others.
+        let shards = if is_due { client.shared.shards_seen() } else { client.lost_shards() };
+        for shard in shards {
             let client = Rc::clone(&client);
             beating.spawn(shard, async move { client.beat_once(shard).await });
         }
@@ -94,7 +94,42 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use cluster::map::ServiceKind;
+    use types::cred::Credentials;
+    use wire::op::Op;
+
     use super::*;
+    use crate::caller::Caller;
+    use crate::test_cluster::{SHARD, Server, join, run};
+
+    #[test]
+    fn while_one_shard_is_away_the_others_are_not_asked_more_often() {
+        run(async |script, [client, _]| {
+            let (mut map, away) = (client.shared.map().as_ref().clone(), ShardId(7));
+            let other = Server::start(&mut map, ServiceKind::Metadata);
+            map.shards.insert(away, other.group);
+            map.epoch.0 += 1;
+            client.shared.update_map(Arc::new(map));
+            for (shard, script) in [(SHARD, script), (away, &*other.script)] {
+                let ask = async {
+                    let caller = Caller::patient(Credentials::default());
+                    client.call(&caller, Destination::Shard(shard), &Ping {}).await.expect("answered");
+                };
+                join(ask, async {
+                    script.opens_session(1).await;
+                    script.does(Op::Ping).await;
+                })
+                .await;
+            }
+            assert_eq!(client.lost_shards(), []);
+            other.kill();
+            ring::sleep(5 * LOOK).await;
+            assert_eq!(client.lost_shards(), [away]);
+            script.nothing_comes().await;
+        });
+    }
 
     #[test]
     fn several_beats_fit_into_the_time_after_which_a_session_is_forgotten() {

@@ -304,14 +304,15 @@ impl Client {
         }
     }
 
-    /// A connection to some shard is gone.
-    pub(crate) fn has_lost_a_shard(&self) -> bool {
-        self.shared.shards_seen().into_iter().any(|shard| {
+    /// Shards to which the connection is gone.
+    pub(crate) fn lost_shards(&self) -> Vec<ShardId> {
+        let is_lost = |&shard: &ShardId| {
             let destination = Destination::Shard(shard);
             let Some(route) = self.route(destination) else { return false };
             let Some(lane) = route.made(destination) else { return false };
             lane.ready.borrow().is_some() && lane.ready().is_none()
-        })
+        };
+        self.shared.shards_seen().into_iter().filter(is_lost).collect()
     }
 
     fn failed(&self, route: &GroupRoute, destination: Destination, error: CallError) -> Failure {

@@ -23,6 +23,10 @@ const FRESH: Duration = Duration::from_secs(1);
 /// After so long, what is known from before will do: `df` is not to hang with one target.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A target of a node that is offline, and that did not answer, is asked so late again, and then waited for no longer than
+/// [`LOOK`]: it is most likely gone. But it may be that mgmtd alone does not hear of the node.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Who waits for another thread's answer looks whether it is there after so long first, and then less and less often.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(50);
@@ -56,6 +60,8 @@ struct Round {
 struct Said {
     inodes: BTreeMap<ShardId, u64>,
     targets: BTreeMap<GroupId, Room>,
+    /// Those of nodes that are offline which did not answer, and when they were asked last.
+    silent: BTreeMap<GroupId, Instant>,
 }
 
 /// Of one target.
@@ -64,6 +70,13 @@ struct Room {
     total_bytes: u64,
     free_bytes: u64,
     free_inodes: u64,
+}
+
+/// What became of asking a target.
+enum Found {
+    Room(Room),
+    /// It did not answer, when it was asked last.
+    Silent(Instant),
 }
 
 /// What a thread does that wants to know.
@@ -132,10 +145,10 @@ impl Said {
 impl Client {
     /// Asks the shards and the targets themselves, unless that has just been done, for all threads of the mount at once. One
     /// that does not answer soon counts as it did the last time. Targets of nodes that are offline, or turn out to be so
-    /// meanwhile, do not count, nor do those that their nodes run without.
+    /// meanwhile, count only if they answer. Those that their nodes run without do not count.
     ///
     /// # Errors
-    /// `EIO` where one that is served, and has never answered before, does not do so within the bound.
+    /// `EIO` where one of a node that is not offline, and has never answered before, does not do so within the bound.
     pub async fn statfs(&self, caller: &Caller<'_>) -> Result<StatFs, Errno> {
         let mut pause = LOOK_AGAIN;
         loop {
@@ -159,26 +172,63 @@ impl Client {
             };
             or_known(answer, before.inodes.get(&shard).copied()).await.map(|inodes| (shard, inodes))
         });
-        let targets = storage_groups_served(&map).into_iter().map(async |group| {
-            let known = before.targets.get(&group).copied().map(Some);
-            or_known(self.room(caller, group), known).await.map(|room| room.map(|room| (group, room)))
+        let targets = storage_groups_served(&map).into_iter().map(async |(group, state)| {
+            let room = if state == NodeState::Offline {
+                self.room_if_there(caller, group, before.silent.get(&group).copied()).await
+            } else {
+                let known = before.targets.get(&group).copied().map(Some);
+                or_known(self.room(caller, group), known).await.map(|room| room.map(Found::Room))
+            };
+            room.map(|found| (group, found))
         });
         let inodes = ring::join_all(inodes).await.into_iter().collect::<Result<_, _>>()?;
-        let targets: Vec<_> = ring::join_all(targets).await.into_iter().collect::<Result<_, _>>()?;
-        Ok(Said { inodes, targets: targets.into_iter().flatten().collect() })
+        let mut said = Said { inodes, ..Said::default() };
+        for found in ring::join_all(targets).await {
+            match found? {
+                (group, Some(Found::Room(room))) => drop(said.targets.insert(group, room)),
+                (group, Some(Found::Silent(asked))) => drop(said.silent.insert(group, asked)),
+                (_, None) => {}
+            }
+        }
+        Ok(said)
+    }
+
+    /// Of a target whose node mgmtd does not hear of; `silent`: it did not answer then.
+    async fn room_if_there(
+        &self,
+        caller: &Caller<'_>,
+        group: GroupId,
+        silent: Option<Instant>,
+    ) -> Result<Option<Found>, Errno> {
+        let patience = match silent {
+            Some(asked) if asked.elapsed() < SILENCE => return Ok(Some(Found::Silent(asked))),
+            Some(_) => LOOK,
+            None => PATIENCE,
+        };
+        match ring::timeout(patience, self.ask_for_room(caller, group)).await {
+            Ok(Ok(room)) => Ok(Some(Found::Room(room))),
+            Ok(Err(Errno::EINTR)) => Err(Errno::EINTR),
+            Ok(Err(_)) | Err(_) => Ok(Some(Found::Silent(Instant::now()))),
+        }
+    }
+
+    async fn ask_for_room(&self, caller: &Caller<'_>, group: GroupId) -> Result<Room, Errno> {
+        let answer = self.call(caller, Destination::Lane(group, 0), &storage::TargetStat { group }).await?;
+        let storage::TargetStatReply { total_bytes, free_bytes, free_inodes, .. } = answer;
+        Ok(Room { total_bytes, free_bytes, free_inodes })
     }
 
     /// `None` where it is not served any more.
     async fn room(&self, caller: &Caller<'_>, group: GroupId) -> Result<Option<Room>, Errno> {
-        let request = storage::TargetStat { group };
-        let mut answer = pin!(self.call(caller, Destination::Lane(group, 0), &request));
+        let mut answer = pin!(self.ask_for_room(caller, group));
         loop {
             let answer = ring::timeout(LOOK, answer.as_mut()).await;
-            let is_served = || self.shared.map().groups.get(&group).is_some_and(|of| is_served(&self.shared.map(), of));
+            let is_served = || {
+                let map = self.shared.map();
+                map.groups.get(&group).and_then(|of| served(&map, of)).is_some_and(|state| state != NodeState::Offline)
+            };
             match answer {
-                Ok(Ok(storage::TargetStatReply { total_bytes, free_bytes, free_inodes, .. })) => {
-                    return Ok(Some(Room { total_bytes, free_bytes, free_inodes }));
-                }
+                Ok(Ok(room)) => return Ok(Some(room)),
                 _ if !is_served() => return Ok(None),
                 Ok(Err(errno)) => return Err(errno),
                 Err(_) => {}
@@ -195,19 +245,23 @@ async fn or_known<T>(answer: impl Future<Output = Result<T, Errno>>, known: Opti
     }
 }
 
-fn is_served(map: &ClusterMap, group: &Group) -> bool {
+/// The state of the node that the group's target is served by.
+fn served(map: &ClusterMap, group: &Group) -> Option<NodeState> {
     let target = group.members.first().and_then(|target| map.targets.get(target));
     let node = target.filter(|target| !target.ports.is_empty()).and_then(|target| map.nodes.get(&target.node));
-    node.is_some_and(|node| node.state != NodeState::Offline)
+    node.map(|node| node.state)
 }
 
-fn storage_groups_served(map: &ClusterMap) -> Vec<GroupId> {
+/// With the states of their nodes.
+fn storage_groups_served(map: &ClusterMap) -> Vec<(GroupId, NodeState)> {
     let groups = map.groups.values().filter(|group| group.kind == ServiceKind::Storage);
-    groups.filter(|group| is_served(map, group)).map(|group| group.id).collect()
+    groups.filter_map(|group| Some((group.id, served(map, group)?))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use cluster::map::{CapacityClass, Node, Target, TargetState};
     use types::cred::Credentials;
     use types::id::{Generation, NodeId, TargetId};
@@ -215,7 +269,7 @@ mod tests {
     use wire::op::Op;
 
     use super::*;
-    use crate::test_cluster::{SHARD, Script, join, run};
+    use crate::test_cluster::{SHARD, Script, Server, join, run};
 
     async fn says(script: &Script, inodes: u64) {
         let reply = meta::StatFsReply { inodes, total_bytes: 0, free_bytes: 0 };
@@ -250,6 +304,45 @@ mod tests {
     }
 
     #[test]
+    fn a_target_of_a_node_that_mgmtd_alone_does_not_hear_counts() {
+        run(async |script, [client, _]| {
+            let mut map = client.shared.map().as_ref().clone();
+            let unheard = Server::start(&mut map, ServiceKind::Storage);
+            map.nodes.last_entry().expect("its node").get_mut().state = NodeState::Offline;
+            map.epoch.0 += 1;
+            client.shared.update_map(Arc::new(map));
+            let ask = async || {
+                ring::sleep(FRESH).await;
+                let begin = Instant::now();
+                let stat = client.statfs(&Caller::patient(Credentials::default())).await.expect("answered");
+                (stat.total_bytes, begin.elapsed())
+            };
+            let room = storage::TargetStatReply { total_bytes: 100, free_bytes: 50, total_inodes: 9, free_inodes: 8 };
+            let there = async {
+                script.opens_session(1).await;
+                says(script, 5).await;
+                unheard.script.next(Op::TargetStat).await.responder.reply(&room);
+            };
+            join(async { assert_eq!(ask().await.0, 100) }, there).await;
+            // It is gone now: that is found out once.
+            let gone = async {
+                says(script, 5).await;
+                let unanswered = unheard.script.next(Op::TargetStat).await;
+                says(script, 5).await;
+                unheard.script.nothing_comes().await;
+                drop(unanswered);
+            };
+            let asks = async {
+                let (bytes, took) = ask().await;
+                assert!(bytes == 0 && took < 2 * PATIENCE, "{bytes} bytes after {took:?}");
+                let (bytes, took) = ask().await;
+                assert!(bytes == 0 && took < PATIENCE / 2, "{bytes} bytes after {took:?}");
+            };
+            join(asks, gone).await;
+        });
+    }
+
+    #[test]
     fn who_is_gone_keeps_nobody_waiting() {
         let answers = Answers::default();
         let Turn::Asks(asking, _) = answers.turn() else { panic!("nobody asks") };
@@ -258,7 +351,7 @@ mod tests {
         let Turn::Asks(asking, _) = answers.turn() else { panic!("nobody asks any more") };
         assert_eq!(asking.end(Err(Errno::EINTR)), Err(Errno::EINTR));
         let Turn::Asks(asking, _) = answers.turn() else { panic!("it was its own end") };
-        let said = Ok(Said { inodes: [(SHARD, 7)].into(), targets: BTreeMap::new() });
+        let said = Ok(Said { inodes: [(SHARD, 7)].into(), ..Said::default() });
         let stat = asking.end(said);
         assert!(
             matches!(answers.turn(), Turn::Knows(known) if known == stat && stat.is_ok_and(|stat| stat.inodes == 7))
@@ -266,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_that_are_not_served_are_not_asked() {
+    fn targets_that_their_nodes_run_without_are_not_asked() {
         let (kind, text) = (ServiceKind::Storage, String::new);
         let mut map = ClusterMap::empty(text());
         for (id, state) in [(1, NodeState::Online), (2, NodeState::Offline)] {
@@ -279,6 +372,6 @@ mod tests {
             map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
             map.groups.insert(group, Group { id: group, kind, generation: Generation(1), members: vec![id] });
         }
-        assert_eq!(storage_groups_served(&map), [GroupId(1)]);
+        assert_eq!(storage_groups_served(&map), [(GroupId(1), NodeState::Online), (GroupId(3), NodeState::Offline)]);
     }
 }

@@ -1,15 +1,19 @@
-//! For tests: a cluster of one shard, whose answers the test gives, and two threads of one mount that ask it.
+//! For tests: a cluster of one shard, whose answers the test gives, and two threads of one mount that ask it. A test may
+//! add other servers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use cluster::map::{CapacityClass, ClusterMap, Group, Node, NodeState, Rail, ServiceKind, Target, TargetState};
 use net::{ClusterKey, Identity, Limits, Request, Service};
+use ring::sync::Notify;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, NodeId, SessionId, ShardId, TargetId};
 use wire::frame::Status;
@@ -103,26 +107,57 @@ pub(crate) async fn join(one: impl Future<Output = ()>, other: impl Future<Outpu
 
 pub(crate) fn run(main: impl AsyncFnOnce(&Script, [Rc<Client>; 2])) {
     ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+        let mut map = ClusterMap::empty(String::new());
+        map.epoch = Epoch(1);
+        let shard = Server::start(&mut map, ServiceKind::Metadata);
+        map.shards.insert(SHARD, shard.group);
+        let config = Config { share_memory: false, local_sockets: false, ..Config::default() };
+        let shared = Shared::new(config, SessionId(1), identity(), Arc::new(map));
+        let clients = [(); 2].map(|()| Client::new(Arc::clone(&shared)));
+        ring::timeout(2 * LATE, main(&shard.script, clients)).await.expect("the test hangs");
+    });
+}
+
+/// A target on a node of its own, in a group of its own, and the script that answers for it.
+pub(crate) struct Server {
+    pub(crate) script: Rc<Script>,
+    pub(crate) group: GroupId,
+    over: Rc<Notify>,
+}
+
+impl Server {
+    /// The last one of `map` from then on.
+    pub(crate) fn start(map: &mut ClusterMap, kind: ServiceKind) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (listener, address) = ring::op::listen(any).expect("a free port");
-        let script = Rc::new(Script::default());
+        let (script, over) = (Rc::new(Script::default()), Rc::new(Notify::new()));
         let epoch = Rc::new(Cell::new(Epoch(1)));
-        ring::spawn(net::serve(listener, Rc::new(identity()), Limits::default(), epoch, Rc::clone(&script)));
-        let config = Config { share_memory: false, local_sockets: false, ..Config::default() };
-        let shared = Shared::new(config, SessionId(1), identity(), Arc::new(map(address)));
-        let clients = [(); 2].map(|()| Client::new(Arc::clone(&shared)));
-        ring::timeout(2 * LATE, main(&script, clients)).await.expect("the test hangs");
-    });
+        let serving = net::serve(listener, Rc::new(identity()), Limits::default(), epoch, Rc::clone(&script));
+        let until = Rc::clone(&over);
+        ring::spawn(async move {
+            let (mut serving, mut over) = (pin!(serving), pin!(until.notified()));
+            poll_fn(|cx| match over.as_mut().poll(cx) {
+                Poll::Pending => serving.as_mut().poll(cx).map(drop),
+                Poll::Ready(()) => Poll::Ready(()),
+            })
+            .await;
+        });
+        Self { script, group: add(map, kind, address), over }
+    }
+
+    /// As a process that is killed: its connections end, and nothing listens.
+    pub(crate) fn kill(&self) {
+        self.over.notify_one();
+    }
 }
 
 fn identity() -> Identity {
     Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
 }
 
-fn map(address: SocketAddr) -> ClusterMap {
-    let (node, target, group, kind) = (NodeId(1), TargetId(1), GroupId(1), ServiceKind::Metadata);
-    let mut map = ClusterMap::empty(String::new());
-    map.epoch = Epoch(1);
+fn add(map: &mut ClusterMap, kind: ServiceKind, address: SocketAddr) -> GroupId {
+    let number = 1 + u32::try_from(map.targets.len()).expect("few");
+    let (node, target, group) = (NodeId(number), TargetId(number), GroupId(number));
     let rails = vec![Rail { interface: String::new(), address: address.ip() }];
     let (uuid, alias, metrics) = (String::new(), String::new(), String::new());
     map.nodes.insert(node, Node { id: node, uuid, kind, alias, state: NodeState::Online, rails, metrics });
@@ -130,6 +165,5 @@ fn map(address: SocketAddr) -> ClusterMap {
     let (state, class) = (TargetState::Good, CapacityClass::Normal);
     map.targets.insert(target, Target { id: target, uuid, node, kind, state, class, ports, path });
     map.groups.insert(group, Group { id: group, kind, generation: Generation(1), members: vec![target] });
-    map.shards.insert(SHARD, group);
-    map
+    group
 }

@@ -171,13 +171,13 @@ impl ClusterMap {
         lanes_of(target, node)
     }
 
-    /// The [`Self::lanes`] of all nodes that have some, in one pass, each with the target that it is [`Self::served_by`].
+    /// The [`Self::lanes`] of all nodes that have some, in one pass.
     #[must_use]
-    pub fn all_lanes(&self) -> BTreeMap<NodeId, (TargetId, Vec<Vec<SocketAddr>>)> {
+    pub fn all_lanes(&self) -> BTreeMap<NodeId, Vec<Vec<SocketAddr>>> {
         let mut lanes = BTreeMap::new();
         for target in self.targets.values().filter(|target| target.kind == ServiceKind::Storage) {
             if let Some(node) = self.nodes.get(&target.node).filter(|_| !target.ports.is_empty()) {
-                lanes.entry(node.id).or_insert_with(|| (target.id, lanes_of(target, node)));
+                lanes.entry(node.id).or_insert_with(|| lanes_of(target, node));
             }
         }
         lanes
@@ -286,7 +286,7 @@ mod tests {
             let (uuid, path) = (String::new(), String::new());
             map.targets.insert(id, Target { id, uuid, node, kind, state, class, ports, path });
         }
-        let of_each = map.nodes.keys().filter_map(|&node| Some((node, (map.served_by(node)?.id, map.lanes(node)))));
+        let of_each = map.nodes.keys().map(|&node| (node, map.lanes(node))).filter(|(_, lanes)| !lanes.is_empty());
         assert_eq!(map.all_lanes(), of_each.collect());
         assert_eq!(map.all_lanes().keys().copied().collect::<Vec<_>>(), [NodeId(1)]);
     }

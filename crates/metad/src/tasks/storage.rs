@@ -28,8 +28,17 @@ pub(crate) struct Storage {
     identity: Rc<Identity>,
     map: RefCell<Arc<ClusterMap>>,
     interfaces: Arc<[Selector]>,
-    /// By target and lane.
-    peers: RefCell<BTreeMap<(TargetId, usize), Rc<Peer>>>,
+    /// By whom it is that is asked, and lane.
+    peers: RefCell<BTreeMap<(Whom, usize), Rc<Peer>>>,
+}
+
+/// Each has its own connections. Who has lost one, or given up what it asked there, gets no other one before that has
+/// its end: where a target's disk hangs, that takes as long as the disk. A thread as a whole can be asked meanwhile, and
+/// so can its other targets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Whom {
+    Target(TargetId),
+    Thread(NodeId),
 }
 
 /// A thread of a storage service, and where it is by the map of this epoch.
@@ -37,7 +46,6 @@ pub(crate) struct Lane {
     pub(crate) node: NodeId,
     number: usize,
     epoch: Epoch,
-    target: TargetId,
     addresses: Vec<SocketAddr>,
 }
 
@@ -59,9 +67,11 @@ impl Storage {
     /// Another map: groups may be elsewhere now.
     pub(crate) fn set_map(&self, map: &Arc<ClusterMap>) {
         *self.map.borrow_mut() = Arc::clone(map);
-        self.peers
-            .borrow_mut()
-            .retain(|(target, lane), _| map.targets.get(target).is_some_and(|target| *lane < target.ports.len()));
+        let mut lanes = BTreeMap::new();
+        for target in map.targets.values().filter(|target| !target.ports.is_empty()) {
+            lanes.extend([Whom::Target(target.id), Whom::Thread(target.node)].map(|whom| (whom, target.ports.len())));
+        }
+        self.peers.borrow_mut().retain(|(whom, lane), _| lanes.get(whom).is_some_and(|lanes| lane < lanes));
     }
 
     /// One attempt at a request about `object`, which is its file's in `group`.
@@ -81,7 +91,7 @@ impl Storage {
             return Err(if is_left_out { Failure::Errno(Errno::EIO) } else { missed("it is not in the cluster map") });
         };
         let lanes = self.map.borrow().targets.get(&route.target).map_or(1, |target| target.ports.len());
-        let peer = self.peer((route.target, object.lane(lanes)), route.addresses);
+        let peer = self.peer((Whom::Target(route.target), object.lane(lanes)), route.addresses);
         let connection = match peer.pick() {
             Some(connection) => connection,
             None => peer.connection().await.map_err(|error| Failure::Missed(error.to_string()))?,
@@ -104,8 +114,8 @@ impl Storage {
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let (epoch, all) = (self.map.borrow().epoch, self.map.borrow().all_lanes());
         let mut lanes = Vec::new();
-        for (node, (target, addresses)) in all {
-            let lane = |(number, addresses)| Lane { node, number, epoch, target, addresses };
+        for (node, addresses) in all {
+            let lane = |(number, addresses)| Lane { node, number, epoch, addresses };
             lanes.extend(addresses.into_iter().enumerate().map(lane));
         }
         lanes
@@ -119,7 +129,7 @@ impl Storage {
     /// One attempt at a request that concerns the thread, and that it may take some time to answer.
     pub(crate) async fn call_lane<C: Call>(&self, lane: &mut Lane, request: &C) -> Result<C::Reply, Failure> {
         self.find(lane).ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;
-        let peer = self.peer((lane.target, lane.number), lane.addresses.clone());
+        let peer = self.peer((Whom::Thread(lane.node), lane.number), lane.addresses.clone());
         let answer = ring::timeout(LANE_CALL_MAX, async {
             let connection = peer.connection().await.map_err(|error| error.to_string())?;
             connection.call_patiently(To::default(), request).await.map_err(|error| error.to_string())
@@ -132,14 +142,13 @@ impl Storage {
     fn find(&self, lane: &mut Lane) -> Option<()> {
         let map = self.map.borrow();
         if lane.epoch != map.epoch {
-            lane.target = map.served_by(lane.node)?.id;
             lane.addresses = map.lanes(lane.node).into_iter().nth(lane.number)?;
             lane.epoch = map.epoch;
         }
         Some(())
     }
 
-    fn peer(&self, lane: (TargetId, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {
+    fn peer(&self, lane: (Whom, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let make = || {
             let limits = super::limits(IN_FLIGHT_MAX, &self.interfaces);
@@ -157,5 +166,65 @@ impl std::fmt::Display for Failure {
             Self::Errno(errno) => errno.fmt(f),
             Self::Missed(reason) => f.write_str(reason),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use net::{ClusterKey, Limits, Request, Service};
+    use types::id::{InodeId, SessionId, ShardId};
+    use wire::op::Op;
+    use wire::v1::session::{Empty, FenceSession};
+    use wire::v1::storage::Remove;
+
+    use super::*;
+    use crate::local::{TestTarget, storage_map};
+
+    /// A lane whose disk hangs.
+    #[derive(Default)]
+    struct Hanging {
+        removals: RefCell<Vec<Request>>,
+    }
+
+    impl Service for Hanging {
+        fn on_request(self: &Rc<Self>, request: Request) {
+            if request.header.op == Op::Remove {
+                self.removals.borrow_mut().push(request);
+            } else {
+                request.responder.reply(&Empty {});
+            }
+        }
+    }
+
+    fn identity() -> Identity {
+        Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+    }
+
+    #[test]
+    fn a_thread_answers_though_a_removal_at_its_hanging_disk_was_given_up() {
+        ring::Ring::new(&ring::Config::default()).expect("a ring").run(async {
+            let (listener, address) = ring::op::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
+            let (hanging, epoch) = (Rc::new(Hanging::default()), Rc::new(Cell::new(Epoch(1))));
+            let limits = Limits::default();
+            ring::spawn(net::serve(listener, Rc::new(identity()), limits, epoch, Rc::clone(&hanging)));
+            let storage = Storage::new(Rc::new(identity()), Arc::default());
+            let (id, port) = (TargetId(1), address.port());
+            storage.set_map(&Arc::new(storage_map(&[TestTarget { id, port }])));
+            let object = ObjectId { inode: InodeId::new(ShardId(0), 7), stripe: 0 };
+            let (request, moment) = (Remove { object }, Duration::from_millis(100));
+            let remove = || ring::timeout(moment, storage.call(GroupId(1), object, &request, Vec::new()));
+            while hanging.removals.borrow().is_empty() {
+                assert!(remove().await.is_err(), "it hangs");
+            }
+
+            let mut lane = storage.lanes().pop().expect("there is one");
+            let fence = FenceSession { session: SessionId(3) };
+            let fenced = ring::timeout(Duration::from_secs(2), storage.call_lane(&mut lane, &fence)).await;
+            assert_eq!(fenced.expect("answered at once"), Ok(Empty {}));
+            assert!(remove().await.is_err(), "the one before is at work yet");
+            assert_eq!(hanging.removals.borrow().len(), 1);
+        });
     }
 }
