@@ -39,7 +39,7 @@ impl Client {
             return;
         }
         let caller = Caller::patient(Credentials::default());
-        let ends = self.shared.shards_seen().into_iter().map(async |shard| {
+        let ends = self.shared.shards_asked().into_iter().map(async |shard| {
             let request = SessionClose { session: self.shared.session };
             let ended: Result<_, Errno> = self.call(&caller, Destination::Shard(shard), &request).await;
             if let Err(error) = ended {
@@ -82,6 +82,25 @@ mod tests {
             .await;
             assert!(one.shared.has_ended());
             drop(never_answered);
+        });
+    }
+
+    /// As where a mount is taken away at once.
+    #[test]
+    fn a_session_whose_opening_nobody_has_waited_for_is_ended() {
+        test_cluster::run(async |script, [one, other]| {
+            other.shutdown().await;
+            let caller = Caller::patient(Credentials::default());
+            let asks = one.call(&caller, Destination::Shard(SHARD), &Ping {});
+            let given_up = async { assert!(ring::timeout(Duration::from_millis(20), asks).await.is_err()) };
+            let mut unanswered = None;
+            join(given_up, async { unanswered = Some(script.next(Op::SessionOpen).await) }).await;
+            join(one.shutdown(), async {
+                script.opens_session(1).await;
+                script.does(Op::SessionClose).await;
+            })
+            .await;
+            drop(unanswered);
         });
     }
 

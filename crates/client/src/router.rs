@@ -344,6 +344,7 @@ impl Client {
     /// Makes the session known on a new connection; where the shard has restarted, also what it held open.
     async fn open_session(&self, connection: &Connection, to: To, shard: ShardId) -> Result<(), Failure> {
         let sent = Sending::now();
+        self.shared.asks_for_session(shard);
         let opened = connection.call(to, &self.ask_for_session()).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
         if self.shared.shard_restarted(shard, opened.incarnation) {

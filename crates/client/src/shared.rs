@@ -1,6 +1,6 @@
 //! What the threads of one mount share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +72,8 @@ pub struct Shared {
     windows: Mutex<BTreeMap<ShardId, Window>>,
     /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
     incarnations: Mutex<BTreeMap<ShardId, u64>>,
+    /// Those that were asked to open the session: they may have it, also where nobody has waited for the answer.
+    asked: Mutex<BTreeSet<ShardId>>,
     /// The latest incarnation of each that has answered.
     answering: Mutex<BTreeMap<ShardId, u64>>,
     memory_losses: Mutex<BTreeMap<ShardId, u64>>,
@@ -135,6 +137,7 @@ impl Shared {
             landings: Landings::default(),
             windows: Mutex::default(),
             incarnations: Mutex::default(),
+            asked: Mutex::default(),
             answering: Mutex::default(),
             memory_losses: Mutex::default(),
             forgotten: Mutex::default(),
@@ -263,6 +266,15 @@ impl Shared {
     /// The shards that know this session.
     pub(crate) fn shards_seen(&self) -> Vec<ShardId> {
         lock(&self.incarnations).keys().copied().collect()
+    }
+
+    pub(crate) fn asks_for_session(&self, shard: ShardId) {
+        lock(&self.asked).insert(shard);
+    }
+
+    /// Shards that may have the session.
+    pub(crate) fn shards_asked(&self) -> Vec<ShardId> {
+        lock(&self.asked).iter().copied().collect()
     }
 
     /// Numbers a change for exactly-once execution.
