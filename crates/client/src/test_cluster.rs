@@ -116,7 +116,13 @@ pub(crate) fn run(main: impl AsyncFnOnce(&Script, [Rc<Client>; 2])) {
 }
 
 fn identity() -> Identity {
-    Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+    Identity {
+        key: ClusterKey::from_bytes([7; 32]),
+        cluster: String::new(),
+        name: "test".into(),
+        incarnation: 1,
+        node: String::new(),
+    }
 }
 
 fn map(address: SocketAddr) -> ClusterMap {
