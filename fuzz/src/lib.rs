@@ -92,6 +92,7 @@ pub fn handshake(data: &[u8]) {
         cluster: "cluster".to_owned(),
         name: "name".to_owned(),
         incarnation: 1,
+        node: String::new(),
     };
     survives(&mut Initiator::new(&identity), data);
     survives(&mut Responder::new(&identity), data);

@@ -59,10 +59,13 @@ pub(crate) struct DataPlane<'a> {
     sequence: Cell<u64>,
     /// Sessions opened on connections.
     connections: Cell<u64>,
-    lines: RefCell<BTreeMap<Vec<SocketAddr>, Rc<Line>>>,
+    lines: RefCell<BTreeMap<Place, Rc<Line>>>,
     /// Nodes that were given up on, and why: a command that asks for many things there waits for them once.
     silent: RefCell<BTreeMap<NodeId, String>>,
 }
+
+/// A node's UUID and the addresses of its thread.
+type Place = (String, Vec<SocketAddr>);
 
 struct Line {
     peer: Peer,
@@ -130,7 +133,7 @@ impl<'a> DataPlane<'a> {
             // Any request will do: each answer tells.
             self.shard(shard, &Scan { after: Bytes::default(), count: 1 }).await?;
             let route = self.current.borrow().route_shard(shard);
-            let line = route.and_then(|route| self.lines.borrow().get(&route.addresses).cloned());
+            let line = route.and_then(|route| self.lines.borrow().get(&(route.uuid, route.addresses)).cloned());
             let seen = line.and_then(|line| line.ready.borrow().as_ref().map(Connection::epoch_seen));
             if seen >= Some(self.map.epoch) {
                 return Ok(());
@@ -161,8 +164,8 @@ impl<'a> DataPlane<'a> {
         let shards: Vec<ShardId> = self.current.borrow().shards.keys().copied().collect();
         for shard in shards {
             let route = self.current.borrow().route_shard(shard);
-            let open = route.filter(|route| self.lines.borrow().contains_key(&route.addresses));
-            if open.is_some() {
+            let is_open = route.is_some_and(|route| self.lines.borrow().contains_key(&(route.uuid, route.addresses)));
+            if is_open {
                 let _ = self.shard(shard, &SessionClose { session: self.session }).await;
             }
         }
@@ -186,7 +189,7 @@ impl<'a> DataPlane<'a> {
                 return Err(DataError::Unreachable { server: server(), reason: reason.clone() });
             }
             let to = To { group: route.group, generation: route.generation, epoch };
-            let line = self.line(&route.addresses);
+            let line = self.line(&route);
             let attempt = self.attempt(&line, to, session, request).await;
             let waited = ring::now().duration_since(begin);
             match attempt {
@@ -236,13 +239,13 @@ impl<'a> DataPlane<'a> {
         Ok(result?)
     }
 
-    fn line(&self, addresses: &[SocketAddr]) -> Rc<Line> {
+    fn line(&self, Route { uuid, addresses, .. }: &Route) -> Rc<Line> {
         let mut lines = self.lines.borrow_mut();
         let make = || {
-            let peer = Peer::new(addresses.to_vec(), Rc::clone(&self.identity), Limits::default());
+            let peer = Peer::new(addresses.clone(), Rc::clone(&self.identity), Limits::default()).of_node(uuid);
             Rc::new(Line { peer, ready: RefCell::default() })
         };
-        Rc::clone(lines.entry(addresses.to_vec()).or_insert_with(make))
+        Rc::clone(lines.entry((uuid.clone(), addresses.clone())).or_insert_with(make))
     }
 }
 
@@ -301,7 +304,8 @@ mod tests {
         // At first, mgmtd is being started again.
         let ask = || (answers.replace(answers.get() + 1) > 0).then(|| then.clone());
         let key = net::ClusterKey::from_bytes([7; 32]);
-        let identity = Identity { key, cluster: String::new(), name: "test".to_owned(), incarnation: 1 };
+        let identity =
+            Identity { key, cluster: String::new(), name: "test".to_owned(), incarnation: 1, node: String::new() };
         let data = DataPlane::new(identity, begin.clone(), Box::new(ask), SessionId(1));
         let renewed = on_ring(async { data.renewed().await }).expect("a ring").expect("it answers");
         assert_eq!((&renewed, data.map(), &*data.current.borrow()), (&now, &begin, &now));

@@ -467,11 +467,12 @@ impl Client {
     }
 
     fn new_lane(&self, group: GroupId, number: usize) -> LaneRoute {
-        let addresses = self.map.borrow().route_lane(group, number).map_or_else(Vec::new, |route| route.addresses);
+        let route = self.map.borrow().route_lane(group, number);
+        let (addresses, node) = route.map_or_else(Default::default, |route| (route.addresses, route.uuid));
         // The threads of a mount, and its shards, begin at different rails.
         let start = self.thread as usize + group.0 as usize;
         LaneRoute {
-            peer: Peer::starting_at(start, addresses, Rc::clone(&self.identity), self.limits()),
+            peer: Peer::starting_at(start, addresses, Rc::clone(&self.identity), self.limits()).of_node(&node),
             ready: RefCell::default(),
             making: Making::new(),
             version: Cell::new(0),

@@ -152,7 +152,13 @@ impl Server {
 }
 
 fn identity() -> Identity {
-    Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+    Identity {
+        key: ClusterKey::from_bytes([7; 32]),
+        cluster: String::new(),
+        name: "test".into(),
+        incarnation: 1,
+        node: String::new(),
+    }
 }
 
 fn add(map: &mut ClusterMap, kind: ServiceKind, address: SocketAddr) -> GroupId {

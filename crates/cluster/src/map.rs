@@ -116,6 +116,8 @@ pub struct Route {
     pub generation: Generation,
     pub target: TargetId,
     pub node: NodeId,
+    /// The node's: others may answer at its addresses.
+    pub uuid: String,
     /// One address per rail of the node, best first.
     pub addresses: Vec<SocketAddr>,
 }
@@ -214,7 +216,14 @@ impl ClusterMap {
         }
         let port = *target.ports.get(choose(target.ports.len()))?;
         let addresses = node.rails.iter().map(|rail| SocketAddr::new(rail.address, port)).collect();
-        Some(Route { group: group.id, generation: group.generation, target: target.id, node: node.id, addresses })
+        Some(Route {
+            group: group.id,
+            generation: group.generation,
+            target: target.id,
+            node: node.id,
+            uuid: node.uuid.clone(),
+            addresses,
+        })
     }
 }
 

@@ -15,7 +15,13 @@ use tonic::{Request, Response, Status};
 use types::id::Epoch;
 
 fn identity() -> Identity {
-    Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+    Identity {
+        key: ClusterKey::from_bytes([7; 32]),
+        cluster: String::new(),
+        name: "test".into(),
+        incarnation: 1,
+        node: String::new(),
+    }
 }
 
 /// Serves one connection with `serve`.

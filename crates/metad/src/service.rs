@@ -144,7 +144,7 @@ impl Server {
         let known = seats.first().context("no shard")?.identity();
         let management = AgentConfig {
             management: config.mgmtd.clone(),
-            identity: identity(&key, &known.cluster, incarnation),
+            identity: identity(&key, known, incarnation),
             rails: Some(Watched::new(config.listen.ip(), &config.interfaces, &config.mgmtd).with_metrics(endpoint)),
         };
         let rails = rails(config.listen.ip(), &config.interfaces, &config.mgmtd)?;
@@ -260,7 +260,7 @@ impl Server {
         let setup = Setup {
             store,
             listener,
-            identity: identity(&self.key, &home.identity().cluster, self.incarnation),
+            identity: identity(&self.key, home.identity(), self.incarnation),
             limits: net::Limits {
                 requests: CONNECTION_REQUESTS_MAX,
                 interfaces: control::interfaces::selectors(&config.interfaces)?,
@@ -342,11 +342,12 @@ fn teller(events: UnboundedSender<Event>) -> control::agent::OnUpdate {
     })
 }
 
-fn identity(key: &ClusterKey, cluster: &str, incarnation: u64) -> Identity {
+fn identity(key: &ClusterKey, home: &conf::identity::Identity, incarnation: u64) -> Identity {
     Identity {
         key: key.clone(),
-        cluster: cluster.to_owned(),
+        cluster: home.cluster.clone(),
         name: format!("metad {}", std::process::id()),
         incarnation,
+        node: home.node_uuid.clone(),
     }
 }

@@ -120,8 +120,9 @@ impl Server {
         let ended = move || _ = failed_sender.send(true);
         let (commands, published, owner) = Owner::start(membership, store, clock, metrics.clone(), ended)?;
         let Published { views, history, pulse } = published;
+        let node = home.identity().node_uuid.clone();
         let identity =
-            net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word() };
+            net::Identity { key, cluster: cluster.clone(), name: "mgmtd".to_owned(), incarnation: uuid_word(), node };
         let (stop, stopped) = watch::channel(false);
         let service = ManagementService::new(rules, commands, views, history, stopped.clone(), metrics);
         let beats = beats(pulse, clock, Duration::from_millis((rules.heartbeat_ms() / 8).clamp(5, 100)));

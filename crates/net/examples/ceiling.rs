@@ -26,6 +26,7 @@ fn identity() -> Identity {
         cluster: String::new(),
         name: "ceiling".to_owned(),
         incarnation: 1,
+        node: String::new(),
     }
 }
 

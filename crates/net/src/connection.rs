@@ -32,7 +32,7 @@ use crate::pending::{Held, Pending, Reply, Waiter};
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
 use crate::sharing::{self, Lending, Outgoing};
-use crate::way::{Load, Way};
+use crate::way::{Load, Way, Whom};
 
 mod vigil;
 
@@ -43,6 +43,9 @@ pub enum ConnectError {
     Io { address: SocketAddr, kind: io::ErrorKind, error: String },
     #[error("{address}: {error}")]
     Handshake { address: SocketAddr, error: HandshakeError },
+    /// Several hosts have the address, or it leads elsewhere from here.
+    #[error("another node answers at {address}: {found}, not {wanted}")]
+    Stranger { address: SocketAddr, found: String, wanted: String },
     #[error("no address to connect to, or none that the chosen interfaces reach")]
     NoAddress,
 }
@@ -60,7 +63,7 @@ impl ConnectError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Io { .. } | Self::NoAddress => false,
+            Self::Io { .. } | Self::Stranger { .. } | Self::NoAddress => false,
             Self::Handshake { error, .. } => error.is_permanent(),
         }
     }
@@ -194,16 +197,17 @@ impl Connection {
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Connection, ConnectError> {
-        Self::connect_by(&Way::default(), address, identity, limits).await
+        Self::connect_by(&Way::default(), Whom { address, node: "" }, identity, limits).await
     }
 
     pub(crate) async fn connect_by(
         way: &Way,
-        address: SocketAddr,
+        whom: Whom<'_>,
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Connection, ConnectError> {
-        if let Some(connection) = Self::connect_locally(address, identity, limits).await? {
+        let address = whom.address;
+        if let Some(connection) = Self::connect_locally(whom, identity, limits).await? {
             return Ok(connection);
         }
         let connecting = op::connect_from(way.from, way.device.as_deref(), address);
@@ -215,8 +219,9 @@ impl Connection {
         let established = shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake)
             .await
             .map_err(|error| ConnectError::Handshake { address, error })?;
+        whom.check(&established)?;
         // A service that is starting listens at its port before it has its local socket: one that has answered has it.
-        if let Ok(Some(connection)) = Self::connect_locally(address, identity, limits).await {
+        if let Ok(Some(connection)) = Self::connect_locally(whom, identity, limits).await {
             return Ok(connection);
         }
         let locality = match sharing::is_local(&socket) {
@@ -228,12 +233,13 @@ impl Connection {
         Ok(connection)
     }
 
-    /// `None` where nobody that is to be trusted has the local socket of this address.
+    /// `None` where nobody that is to be trusted, or another node, has the local socket of this address.
     async fn connect_locally(
-        address: SocketAddr,
+        whom: Whom<'_>,
         identity: &Identity,
         limits: &Limits,
     ) -> Result<Option<Connection>, ConnectError> {
+        let address = whom.address;
         if !limits.local_sockets {
             return Ok(None);
         }
@@ -241,7 +247,14 @@ impl Connection {
             return Ok(None);
         };
         match shake(socket.as_raw_fd(), Initiator::new(identity), limits.handshake).await {
-            Ok(established) => Ok(Some(Self::over(socket, Locality::SameHost, address, established, limits))),
+            Ok(established) => match whom.check(&established) {
+                Ok(()) => Ok(Some(Self::over(socket, Locality::SameHost, address, established, limits))),
+                // What goes to the address itself may leave the host all the same.
+                Err(error) => {
+                    debug!(%error, "no connection through a local socket");
+                    Ok(None)
+                }
+            },
             // Somebody else has the name.
             Err(error @ (HandshakeError::Ended | HandshakeError::Forged)) => {
                 debug!(peer = %address, %error, "no connection through a local socket");

@@ -58,6 +58,8 @@ pub struct PeerHello {
     pub name: String,
     /// Of an initiator that is a client, its session.
     pub incarnation: u64,
+    /// Its UUID. Only responders say one, and only services.
+    pub node: String,
 }
 
 /// Why there is no connection.
@@ -324,7 +326,8 @@ impl Initiator {
     fn judge(&self, hello: &ServerHello, bond: Bond) -> Result<Established, HandshakeError> {
         let theirs = (hello.version_min, hello.version_max);
         let version = negotiate(self.versions, theirs).map_err(HandshakeError::Version)?;
-        let peer = PeerHello { cluster: incoming(&hello.cluster), name: String::new(), incarnation: hello.incarnation };
+        let (cluster, node) = (incoming(&hello.cluster), incoming(&hello.node));
+        let peer = PeerHello { cluster, name: String::new(), incarnation: hello.incarnation, node };
         check_cluster(&self.identity.cluster, &peer.cluster)?;
         if !hello.refusal.0.is_empty() || hello.version != version {
             return Err(HandshakeError::Refused(incoming(&hello.refusal)));
@@ -412,7 +415,7 @@ impl Responder {
         let theirs = (hello.version_min, hello.version_max);
         let version = negotiate(self.versions, theirs).map_err(HandshakeError::Version)?;
         let (cluster, name) = (incoming(&hello.cluster), incoming(&hello.name));
-        let peer = PeerHello { cluster, name, incarnation: hello.incarnation };
+        let peer = PeerHello { cluster, name, incarnation: hello.incarnation, node: String::new() };
         check_cluster(&self.identity.cluster, &peer.cluster)?;
         Ok(Established { version, seed: bond.seed, id: bond.id, peer })
     }
@@ -430,6 +433,7 @@ impl Responder {
             cluster: outgoing(&self.identity.cluster),
             refusal,
             incarnation: self.identity.incarnation,
+            node: outgoing(&self.identity.node),
         }
     }
 }

@@ -12,4 +12,7 @@ pub struct Identity {
     pub name: String,
     /// Of a service, changes at each of its starts; of a client, its session. 0 where it has none yet.
     pub incarnation: u64,
+    /// Of a service, its UUID, by which the cluster map knows it as a node: whoever meets it at the address of another one
+    /// sees that. Empty where it has none.
+    pub node: String,
 }

@@ -7,9 +7,11 @@ mod state;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ring::sync::Notify;
+use telemetry::seldom::Seldom;
 use tracing::{info, warn};
 use types::error::Errno;
 use wire::codec::Bytes;
@@ -21,11 +23,14 @@ use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::metrics::RailState;
 use crate::rails::Choice;
-use crate::way::Way;
+use crate::way::{Way, Whom};
 use state::State;
 
 /// Longest attempt over one rail where there are others.
 const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
+
+/// All threads have peers at an address, and some lead to another node for ever, such as a bridge's from a container.
+static STRANGERS: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(Duration::from_secs(600)));
 
 /// Connections to one peer. Who calls [`Self::connection`] stays with one rail, or with another one for as long as that does
 /// not work: it is gone back to when it does, and then what is under way on the other one ends as if that were lost. Who calls
@@ -62,6 +67,18 @@ impl Peer {
         let (connecting, outcome, kept, returns) =
             (Cell::new(false), Notify::new(), Cell::new(false), Cell::new(false));
         Self { inner: Rc::new(Inner { identity, limits, state, connecting, outcome, kept, returns }) }
+    }
+
+    /// Says which node it is, by its UUID in the cluster map: no other one that is met at its addresses is taken for it.
+    #[must_use]
+    pub fn of_node(self, uuid: &str) -> Self {
+        uuid.clone_into(&mut self.inner.state.borrow_mut().node);
+        self
+    }
+
+    #[must_use]
+    pub fn is_of_node(&self, uuid: &str) -> bool {
+        self.inner.state.borrow().node == uuid
     }
 
     #[must_use]
@@ -159,15 +176,16 @@ impl Inner {
 
     /// One attempt over this rail, of those that there are now.
     async fn connect(self: &Rc<Self>, rail: usize) -> Result<Connection, ConnectError> {
-        let (way, address) = {
+        let (way, address, node) = {
             let state = self.state.borrow();
-            (Way::of(state.pair(rail), state.has_several()), state.address(rail))
+            (Way::of(state.pair(rail), state.has_several()), state.address(rail), state.node.clone())
         };
         let mut limits = self.limits.clone();
         if way.several {
             limits.handshake = limits.handshake.min(ATTEMPT_MAX);
         }
-        let result = Connection::connect_by(&way, address, &self.identity, &limits).await;
+        let whom = Whom { address, node: &node };
+        let result = Connection::connect_by(&way, whom, &self.identity, &limits).await;
         if let Ok(connection) = &result {
             let inner = Rc::downgrade(self);
             connection.when_unused(move || inner.upgrade().iter().for_each(|inner| inner.state.borrow_mut().sweep()));
@@ -190,9 +208,16 @@ impl Inner {
                 state.joined(rail, connection.clone());
             }
             Err(error) => {
+                let is_stranger = matches!(error, ConnectError::Stranger { .. });
+                if is_stranger {
+                    state.met_stranger(address);
+                    warn_of_stranger(error);
+                }
                 // One line when it begins to fail, none for each try.
                 if state.rails.is_healthy(rail) {
-                    warn!(%error, "cannot connect");
+                    if !is_stranger {
+                        warn!(%error, "cannot connect");
+                    }
                     known().failed();
                 }
                 state.rails.on_failure(rail, ring::now());
@@ -228,6 +253,12 @@ impl Inner {
                 Err(error) => return Err(ConnectError::lost(connection.address(), &error)),
             }
         }
+    }
+}
+
+fn warn_of_stranger(error: &ConnectError) {
+    if let Some(left_out) = STRANGERS.is_due(ring::now()) {
+        warn!(%error, left_out, "cannot connect");
     }
 }
 

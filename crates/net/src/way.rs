@@ -1,11 +1,13 @@
-//! How one connection is made, and what goes over it: bytes counted per rail, and load shared by all that use one
+//! How one connection is made and to whom, and what goes over it: bytes counted per rail, and load shared by all that use one
 //! interface.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::connection::ConnectError;
+use crate::handshake::Established;
 use crate::pairs::Pair;
 
 /// Where a connection goes out.
@@ -26,6 +28,28 @@ impl Way {
             device: local.filter(|_| pair.tied).map(|local| local.name.clone()),
             several,
         }
+    }
+}
+
+/// Who is to be at the other side of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Whom<'a> {
+    pub(crate) address: SocketAddr,
+    /// UUID of the node; empty: whoever it is.
+    pub(crate) node: &'a str,
+}
+
+impl Whom<'_> {
+    /// Where one side does not know which node is meant, it is the right one.
+    ///
+    /// # Errors
+    /// Where another one answers.
+    pub(crate) fn check(&self, established: &Established) -> Result<(), ConnectError> {
+        let (found, wanted) = (&established.peer.node, self.node);
+        if found.is_empty() || wanted.is_empty() || found == wanted {
+            return Ok(());
+        }
+        Err(ConnectError::Stranger { address: self.address, found: found.clone(), wanted: wanted.to_owned() })
     }
 }
 

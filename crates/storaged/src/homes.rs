@@ -178,6 +178,11 @@ impl Homes {
         self.homes.iter().map(cluster).find(|cluster| !cluster.is_empty()).unwrap_or_default()
     }
 
+    /// UUID of the node; empty where nothing is left of it.
+    pub(crate) fn node(&self) -> &str {
+        self.homes.first().map(|home| home.identity().node_uuid.as_str()).unwrap_or_default()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Home> {
         self.homes.iter()
     }
@@ -304,6 +309,7 @@ mod tests {
         assert_eq!(begin(&mut homes, &[7001, 7002]), 1);
         homes.learn("c1", NodeId(4), &[TargetId(9)]).expect("written");
         let uuid = homes.homes[0].identity().node_uuid.clone();
+        assert_eq!(homes.node(), uuid);
         assert!(refusal(&config(&[&a], false)).contains("another service"));
         drop(homes);
         // The new one stands first: it joins the node of the known one.

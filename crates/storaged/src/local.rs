@@ -158,6 +158,7 @@ fn identity(config: &LocalConfig) -> Identity {
         cluster: String::new(),
         name: "local storage".into(),
         incarnation: config.incarnation,
+        node: String::new(),
     }
 }
 

@@ -116,7 +116,13 @@ impl Service {
         let absent = search(absent, &homes, opening);
         target::count_sharers(&targets);
         let incarnation = homes.incarnation();
-        let identity = Identity { key, cluster: homes.cluster().to_owned(), name: name(&config), incarnation };
+        let identity = Identity {
+            key,
+            cluster: homes.cluster().to_owned(),
+            name: name(&config),
+            incarnation,
+            node: homes.node().to_owned(),
+        };
 
         let news = AgentNews::default();
         let registration = registration(&config, &homes, &rails, &listeners.ports, incarnation, endpoint);
@@ -388,7 +394,7 @@ fn registration(
 ) -> Registration {
     Registration {
         cluster: homes.cluster().to_owned(),
-        uuid: homes.iter().next().map(|home| home.identity().node_uuid.clone()).unwrap_or_default(),
+        uuid: homes.node().to_owned(),
         kind: ServiceKind::Storage,
         id: homes.iter().find_map(|home| home.identity().node_id),
         alias: config.alias.clone(),

@@ -28,6 +28,9 @@ messages! {
         refusal: Bytes,
         /// Changes at each start of the service.
         incarnation: u64,
+        /// Its UUID, by which the cluster map knows it as a node; empty where it has none. Who looked for another one at
+        /// this address goes elsewhere.
+        node: Bytes,
     }
 }
 

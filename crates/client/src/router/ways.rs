@@ -38,6 +38,7 @@ impl GroupRoute {
         let old = old.filter(|old| old.target == first.target);
         let taken_over = |number: usize| {
             let lane = old.and_then(|old| old.lanes.get(number)?.get()).cloned();
+            let lane = lane.filter(|lane| lane.peer.is_of_node(&first.uuid));
             if let (Some(lane), Some(route)) = (&lane, map.route_lane(group, number)) {
                 lane.peer.set_addresses(route.addresses);
             }
@@ -98,7 +99,7 @@ mod tests {
         map.epoch = Epoch(epoch);
         let rail = Rail { interface: "lo".into(), address: IpAddr::from([127, 0, 0, 1]) };
         let (kind, alias, state) = (ServiceKind::Storage, "one".to_owned(), NodeState::Online);
-        let (uuid, rails, metrics) = (String::new(), vec![rail], String::new());
+        let (uuid, rails, metrics) = ("u1".to_owned(), vec![rail], String::new());
         map.nodes.insert(NODE, Node { id: NODE, uuid, kind, alias, state, rails, metrics });
         for number in 1..=groups {
             let (id, group) = (TargetId(number), GroupId(number));
@@ -135,7 +136,14 @@ mod tests {
             assert_eq!(peer_at(&moved), peer, "it knows what was lost");
             assert_eq!(client.lane(&moved, one).peer.addresses(), [SocketAddr::from(([127, 0, 0, 1], 14))]);
 
+            assert!(client.lane(&moved, one).peer.is_of_node("u1"));
             map.epoch = Epoch(5);
+            map.nodes.get_mut(&NODE).expect("the node").uuid = "u2".to_owned();
+            client.shared.update_map(Arc::new(map.clone()));
+            let another = way(one);
+            assert!(client.lane(&another, one).peer.is_of_node("u2"), "whose fences are not the former's");
+
+            map.epoch = Epoch(6);
             map.groups.remove(&GroupId(1));
             client.shared.update_map(Arc::new(map));
             assert!(client.route(one).is_none() && client.routes.borrow().len() == 1);

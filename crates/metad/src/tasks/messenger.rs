@@ -3,12 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::map::ClusterMap;
+use cluster::map::{ClusterMap, Route};
 use namespace::schema::transaction::{deser_votes, ser_parts};
 use namespace::transaction::{Message, Outcome, Reply};
 use net::pairs::Selector;
@@ -61,7 +60,7 @@ impl Messenger {
             let route = map.route_shard(shard);
             route.is_some_and(|route| {
                 peer.set_addresses(route.addresses);
-                true
+                peer.is_of_node(&route.uuid)
             })
         });
         *self.map.borrow_mut() = Arc::clone(map);
@@ -125,8 +124,7 @@ impl Messenger {
             let route = self.map.borrow().route_shard(shard).ok_or("it is not in the cluster map")?;
             let epoch = self.map.borrow().epoch;
             let to = To { group: route.group, generation: route.generation, epoch };
-            let connection =
-                self.peer((shard, waits), route.addresses).connection().await.map_err(|error| error.to_string())?;
+            let connection = self.peer((shard, waits), route).connection().await.map_err(|error| error.to_string())?;
             match call(&connection, to).await {
                 Err(CallError::Status(Status::Errno(errno))) => Ok(Err(Reply::Refused(errno))),
                 Err(CallError::Status(status)) => Err(format!("it answered {status:?}")),
@@ -143,12 +141,12 @@ impl Messenger {
         Err(Reply::Failed)
     }
 
-    fn peer(&self, way: (ShardId, Waits), addresses: Vec<SocketAddr>) -> Rc<Peer> {
+    fn peer(&self, way: (ShardId, Waits), Route { addresses, uuid, .. }: Route) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let limits = super::limits(IN_FLIGHT_MAX, &self.interfaces);
         // Requests stay in order on one connection; the shards begin at different rails.
         let start = way.0.0.into();
-        let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits));
+        let make = || Rc::new(Peer::starting_at(start, addresses, Rc::clone(&self.identity), limits).of_node(&uuid));
         Rc::clone(peers.entry(way).or_insert_with(make))
     }
 }

@@ -91,7 +91,7 @@ impl Storage {
             return Err(if is_left_out { Failure::Errno(Errno::EIO) } else { missed("it is not in the cluster map") });
         };
         let lanes = self.map.borrow().targets.get(&route.target).map_or(1, |target| target.ports.len());
-        let peer = self.peer((Whom::Target(route.target), object.lane(lanes)), route.addresses);
+        let peer = self.peer((Whom::Target(route.target), object.lane(lanes)), &route.uuid, route.addresses);
         let connection = match peer.pick() {
             Some(connection) => connection,
             None => peer.connection().await.map_err(|error| Failure::Missed(error.to_string()))?,
@@ -129,7 +129,8 @@ impl Storage {
     /// One attempt at a request that concerns the thread, and that it may take some time to answer.
     pub(crate) async fn call_lane<C: Call>(&self, lane: &mut Lane, request: &C) -> Result<C::Reply, Failure> {
         self.find(lane).ok_or_else(|| Failure::Missed("it is not in the cluster map".to_owned()))?;
-        let peer = self.peer((Whom::Thread(lane.node), lane.number), lane.addresses.clone());
+        let uuid = self.map.borrow().nodes.get(&lane.node).map_or_else(String::new, |node| node.uuid.clone());
+        let peer = self.peer((Whom::Thread(lane.node), lane.number), &uuid, lane.addresses.clone());
         let answer = ring::timeout(LANE_CALL_MAX, async {
             let connection = peer.connection().await.map_err(|error| error.to_string())?;
             connection.call_patiently(To::default(), request).await.map_err(|error| error.to_string())
@@ -148,13 +149,17 @@ impl Storage {
         Some(())
     }
 
-    fn peer(&self, lane: (Whom, usize), addresses: Vec<SocketAddr>) -> Rc<Peer> {
+    /// `uuid`: of the node that is to be there.
+    fn peer(&self, lane: (Whom, usize), uuid: &str, addresses: Vec<SocketAddr>) -> Rc<Peer> {
         let mut peers = self.peers.borrow_mut();
         let make = || {
             let limits = super::limits(IN_FLIGHT_MAX, &self.interfaces);
-            Rc::new(Peer::new(addresses.clone(), Rc::clone(&self.identity), limits))
+            Rc::new(Peer::new(addresses.clone(), Rc::clone(&self.identity), limits).of_node(uuid))
         };
         let peer = peers.entry(lane).or_insert_with(make);
+        if !peer.is_of_node(uuid) {
+            *peer = make();
+        }
         peer.set_addresses(addresses.clone());
         Rc::clone(peer)
     }

@@ -22,7 +22,7 @@ use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::pairs::Selector;
 use crate::peer::Peer;
-use crate::way::Way;
+use crate::way::{Way, Whom};
 
 /// Beyond the measurement's time, for the requests that are under way then.
 const GRACE: Duration = Duration::from_secs(20);
@@ -307,7 +307,8 @@ impl Links {
         for lane in lanes {
             let address = lane.iter().find(|address| address.ip() == pair.remote);
             let address = *address.ok_or_else(|| format!("a lane has no address {}", pair.remote))?;
-            let connected = Connection::connect_by(&way, address, &asker.identity, &limits).await;
+            let whom = Whom { address, node: "" };
+            let connected = Connection::connect_by(&way, whom, &asker.identity, &limits).await;
             links.push(connected.map_err(|error| error.to_string())?);
         }
         Ok(Self::Fixed(links))
@@ -373,7 +374,8 @@ mod tests {
     #[test]
     fn one_connection_has_room_for_all_that_is_to_be_in_flight() {
         let key = crate::key::ClusterKey::from_bytes([7; 32]);
-        let identity = Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0 };
+        let identity =
+            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
         let asker = Asker { identity, interfaces: Arc::default() };
         let (stop, load) = (AtomicBool::new(false), NetLoad::Write);
         for (block, depth) in [(4 << 20, 256), (1 << 20, 128), (1, 1)] {

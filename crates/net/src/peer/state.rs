@@ -1,7 +1,7 @@
 //! What a peer's rails and connections are at the moment.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::connection::{ConnectError, Connection};
 use crate::fences::Id;
@@ -10,7 +10,12 @@ use crate::pairs::{Pair, Selector, pairs, select};
 use crate::rails::Rails;
 use crate::way::Way;
 
+/// For so long an address at which another node was met is not tried beside rails that work.
+const STRANGER_PAUSE: Duration = Duration::from_secs(10);
+
 pub(super) struct State {
+    /// UUID of the node that is meant; empty: whoever answers.
+    pub(super) node: String,
     addresses: Vec<SocketAddr>,
     pairs: Vec<Pair>,
     /// One per pair.
@@ -23,6 +28,8 @@ pub(super) struct State {
     retired: Vec<Connection>,
     /// Lost with requests under way, and the incarnation of the other side then.
     lost: Vec<Lost>,
+    /// Addresses at which another node was met, and until when they are passed by.
+    strangers: Vec<(SocketAddr, Instant)>,
     /// A connection has ended because nobody used it: nobody needs to look after the others.
     rests: bool,
     /// Outcome of the last failed attempt, and how many of those there were.
@@ -35,9 +42,10 @@ impl State {
         let pairs = find_pairs(&addresses, selectors);
         let rails = Rails::new(pairs.iter().map(|pair| pair.rank)).starting_at(start);
         let links = pairs.iter().map(|_| None).collect();
-        let (retired, lost) = (Vec::new(), Vec::new());
+        let (node, retired, lost, strangers) = (String::new(), Vec::new(), Vec::new(), Vec::new());
         let error = ConnectError::NoAddress;
-        Self { addresses, pairs, rails, links, start, retired, lost, rests: false, error, attempts: 0 }
+        let (rests, attempts) = (false, 0);
+        Self { node, addresses, pairs, rails, links, start, retired, lost, strangers, rests, error, attempts }
     }
 
     pub(super) fn addresses(&self) -> &[SocketAddr] {
@@ -224,7 +232,17 @@ impl State {
 
     /// Rails to connect now.
     pub(super) fn due(&self) -> Vec<usize> {
-        self.rails.due(ring::now(), |rail| self.links[rail].is_some())
+        let now = ring::now();
+        let mut due = self.rails.due(now, |rail| self.links[rail].is_some());
+        let is_passed_by = |address| self.strangers.iter().any(|&(met, until)| met == address && now < until);
+        due.retain(|&rail| !is_passed_by(self.address(rail)));
+        due
+    }
+
+    pub(super) fn met_stranger(&mut self, address: SocketAddr) {
+        let now = ring::now();
+        self.strangers.retain(|&(met, until)| met != address && now < until);
+        self.strangers.push((address, now + STRANGER_PAUSE));
     }
 }
 

@@ -12,6 +12,7 @@ fn identity(key: u8, cluster: &str, name: &str) -> Identity {
         cluster: cluster.to_owned(),
         name: name.to_owned(),
         incarnation: 42,
+        node: String::new(),
     }
 }
 
@@ -118,12 +119,14 @@ fn meet_with(client: &Identity, server: &Identity) -> Meeting {
 
 #[test]
 fn both_sides_agree_on_version_and_seed() {
-    let meeting = meet_with(&identity(1, "c", "client host1:/mnt"), &identity(1, "c", "storaged 4"));
+    let server = Identity { node: "u4".to_owned(), ..identity(1, "c", "storaged 4") };
+    let meeting = meet_with(&identity(1, "c", "client host1:/mnt"), &server);
     let (client, server) = (meeting.initiator.unwrap(), meeting.responder.unwrap());
     assert_eq!((client.version, client.seed), (server.version, server.seed));
     assert_eq!(client.version, wire::frame::VERSION);
     assert_eq!((client.peer.cluster.as_str(), client.peer.incarnation), ("c", 42));
     assert_eq!((server.peer.cluster.as_str(), server.peer.name.as_str()), ("c", "client host1:/mnt"));
+    assert_eq!((client.peer.node.as_str(), server.peer.node.as_str()), ("u4", ""));
     let again = meet_with(&identity(1, "c", ""), &identity(1, "c", ""));
     assert_ne!(client.seed, again.initiator.unwrap().seed, "each connection has its own seed");
 }

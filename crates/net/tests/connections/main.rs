@@ -12,3 +12,4 @@ mod local;
 mod reconnect;
 mod sharing;
 mod slow;
+mod strangers;

@@ -303,7 +303,7 @@ samples! {
     }
     messages {
         hello::ClientHello { version_min, version_max, cluster, name, incarnation }
-        hello::ServerHello { version, version_min, version_max, cluster, refusal, incarnation }
+        hello::ServerHello { version, version_min, version_max, cluster, refusal, incarnation, node }
         op::Ping {}
         session::Empty {}
         session::Share { process, descriptor, length, mark }

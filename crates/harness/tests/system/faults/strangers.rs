@@ -65,7 +65,7 @@ fn a_service_with_a_wrong_key_does_not_start() {
     cluster.down().expect_ok();
 }
 
-/// Each service by itself: no answer to anything but the right key and the right cluster, one line in the log that says
+/// Each service by itself: it lets the right one in and says which node it is; no answer to anything but the right key and the right cluster, one line in the log that says
 /// which it was, and no harm.
 #[test]
 fn every_port_refuses_a_wrong_key_and_another_cluster() {
@@ -79,9 +79,10 @@ fn every_port_refuses_a_wrong_key_and_another_cluster() {
     let services = ports::of_services(&cluster);
     let names: BTreeSet<&str> = services.iter().map(|(name, _)| &name[..]).collect();
     assert_eq!(names, ["metad-1", "mgmtd", "storaged-1"].into());
+    let mut nodes = BTreeSet::new();
     for (name, address) in &services {
-        let error = shake_hands(address, &right, "").err();
-        assert_eq!(error, None, "{name}: the right one is let in");
+        let node = shake_hands(address, &right, "").unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(!node.is_empty() && nodes.insert(node), "{name} says which node it is");
         let error = shake_hands(address, &wrong, &ours).unwrap_err();
         assert_eq!(error, HandshakeError::Key, "{name}");
         assert_warned(&cluster, name, "key");
@@ -93,12 +94,17 @@ fn every_port_refuses_a_wrong_key_and_another_cluster() {
     assert_data_is_there(&cluster);
 }
 
-fn shake_hands(address: &str, key: &ClusterKey, cluster: &str) -> Result<(), HandshakeError> {
-    let identity =
-        Identity { key: key.clone(), cluster: cluster.to_owned(), name: "a stranger".to_owned(), incarnation: 7 };
+fn shake_hands(address: &str, key: &ClusterKey, cluster: &str) -> Result<String, HandshakeError> {
+    let identity = Identity {
+        key: key.clone(),
+        cluster: cluster.to_owned(),
+        name: "a stranger".to_owned(),
+        incarnation: 7,
+        node: String::new(),
+    };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    drive_blocking(&mut Initiator::new(&identity), &mut stream).map(drop)
+    drive_blocking(&mut Initiator::new(&identity), &mut stream).map(|established| established.peer.node)
 }
 
 fn assert_warned(cluster: &Cluster, name: &str, word: &str) {

@@ -43,6 +43,7 @@ pub fn identity_of(key: u8, incarnation: u64) -> Identity {
         cluster: "cluster".to_owned(),
         name: "tester".to_owned(),
         incarnation,
+        node: String::new(),
     }
 }
 
