@@ -29,6 +29,7 @@ use crate::local;
 use crate::metrics::{self, Meter, RailState, WITHIN_HOST};
 use crate::outbox::Outbox;
 use crate::pending::{Held, Pending, Reply, Waiter};
+use crate::rails::Lived;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
 use crate::sharing::{self, Lending, Outgoing};
@@ -161,6 +162,8 @@ struct Inner {
     rail: RailState,
     /// When it ended, requests had no answer: the other side may yet do them.
     left: Cell<bool>,
+    /// It ended through a fault of its rail.
+    lived: Cell<Option<Lived>>,
     /// It ended because nobody used it.
     unused: Cell<bool>,
     /// That is no reason to end it.
@@ -274,6 +277,7 @@ impl Connection {
             rail,
             several: Cell::new(false),
             left: Cell::new(false),
+            lived: Cell::default(),
             unused: Cell::new(false),
             kept: Cell::new(false),
             on_unused: RefCell::default(),
@@ -595,16 +599,14 @@ impl Inner {
     fn close_loudly(&self, error: &FrameError) {
         // Whoever breaks the protocol may touch what it has replied to.
         self.lending.abandon();
-        if self.close(&error.to_string()) {
-            self.rail.failed();
+        if self.close_for_its_rail(&error.to_string()).is_some() {
             metrics::frame_refused(error);
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }
 
     fn close_for(&self, error: &io::Error) {
-        if self.close(&error.to_string()) {
-            self.rail.failed();
+        if self.close_for_its_rail(&error.to_string()).is_some() {
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }

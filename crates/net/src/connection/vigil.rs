@@ -9,10 +9,11 @@ use ring::shared::Memory;
 use tracing::{debug, info, warn};
 use wire::op::Ping;
 
-use super::{Inner, Payload, To};
+use super::{Connection, Inner, Payload, To};
 use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
 use crate::pending::{Held, Waiter};
+use crate::rails::Lived;
 use crate::sharing;
 
 /// Between two looks whether there are other rails by now.
@@ -49,9 +50,8 @@ pub(super) async fn keep(weak: Weak<Inner>) {
             Verdict::Ask => inner.ping(),
             Verdict::Dead => {
                 let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
-                if inner.close(&reason) {
-                    inner.rail.failed();
-                    info!(peer = %inner.address, reason, "a rail is cut: its connection is given up");
+                if inner.close_for_its_rail(&reason) == Some(true) {
+                    info!(peer = %inner.address, reason, "a rail is cut: its connections are given up");
                 }
                 return;
             }
@@ -99,7 +99,7 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         let stood_still = now.saturating_duration_since(before) >= 2 * period;
         if silent.min(still) >= limits.silence && !stood_still {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
-            if inner.close(&reason) {
+            if inner.close_for_its_rail(&reason).is_some() {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
@@ -132,7 +132,27 @@ pub(super) async fn offer(inner: Rc<Inner>, memory: Arc<Memory>) {
     inner.lending.answered(&memory, answer.is_ok());
 }
 
+impl Connection {
+    /// Where it ended through a fault of its rail.
+    pub(crate) fn lived(&self) -> Option<Lived> {
+        self.inner.lived.get()
+    }
+}
+
 impl Inner {
+    /// Ends the connection through a fault of its rail. Whether that was healthy until now; `None` where the connection
+    /// had ended before.
+    pub(super) fn close_for_its_rail(&self, reason: &str) -> Option<bool> {
+        // To end it is heard, too.
+        let worked = self.pulse.heard.get().saturating_duration_since(self.begun);
+        let signs = op::tcp_signs(&self.socket);
+        if !self.close(reason) {
+            return None;
+        }
+        self.lived.set(signs.map(|signs| Lived { worked, carried: signs.acknowledged + signs.received }));
+        Some(self.rail.failed())
+    }
+
     /// How many requests somebody has made.
     fn asked(&self) -> u64 {
         self.pending.borrow().count() - self.pings.get()

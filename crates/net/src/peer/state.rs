@@ -119,15 +119,23 @@ impl State {
 
     /// Takes note of connections that have ended.
     pub(super) fn sweep(&mut self) {
-        let mut unused = false;
+        let (mut unused, mut lost, now) = (false, false, ring::now());
         for (rail, link) in self.links.iter_mut().enumerate() {
             let Some(ended) = link.take_if(|connection| connection.is_closed()) else { continue };
             if ended.was_unused() {
                 unused = true;
+                self.rails.on_disuse(rail);
             } else {
-                self.rails.on_loss(rail);
+                lost = true;
+                match ended.lived() {
+                    Some(lived) => self.rails.on_fault(rail, &lived, now),
+                    None => self.rails.on_loss(rail),
+                }
                 note(&mut self.lost, &ended);
             }
+        }
+        if lost && self.links.iter().all(Option::is_none) {
+            self.rails.on_loss_of_all(now);
         }
         if unused {
             self.rests = true;
