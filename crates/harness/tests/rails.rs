@@ -238,6 +238,53 @@ fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
     });
 }
 
+/// Reads, or writes, a file over two rails of which one loses long packets on the way: how much in the second half of
+/// `seconds`, in MiB, and the longest operation of all.
+fn beside_a_rail_that_loses_long_packets(how: Cut, seconds: u64) -> (u64, Duration) {
+    let hosts = Hosts::start(2, "80mbit");
+    let path = hosts.file("long");
+    stream(&path, 16);
+    wait::until("all rails", PATIENCE, || {
+        stream(&path, 2);
+        hosts.healthy().iter().all(|&healthy| healthy).then_some(())
+    });
+    hosts.cut(1, how);
+    let (file, mut block, begin) = (open(&path), Block::new(MIB), Instant::now());
+    let (half, mut done, mut longest) = (Duration::from_secs(seconds) / 2, 0, Duration::ZERO);
+    for at in (0..16).cycle() {
+        let began = begin.elapsed();
+        if began >= 2 * half {
+            break;
+        }
+        if how == Cut::LongFromClient {
+            file.write_all_at(block.bytes(), at * MIB as u64).unwrap();
+        } else {
+            file.read_exact_at(block.bytes(), at * MIB as u64).unwrap();
+        }
+        longest = longest.max(begin.elapsed().saturating_sub(began));
+        done += u64::from(began >= half);
+    }
+    println!("{how:?}: {done} MiB in {half:?}, longest operation {longest:.2?}; {}", hosts.net());
+    (done, longest)
+}
+
+#[test]
+fn reads_go_on_beside_a_rail_that_loses_long_packets() {
+    let seconds = scale("WEFT_TEST_LONG_SECONDS", 12);
+    let (done, longest) = beside_a_rail_that_loses_long_packets(Cut::LongToClient, seconds);
+    assert!(longest < LONGEST, "an operation took {longest:?}");
+    // A quarter of what the other rail carries.
+    assert!(done > seconds * 10 / 4 / 2, "{done} MiB");
+}
+
+#[test]
+fn writes_go_on_beside_a_rail_that_loses_long_packets() {
+    let seconds = scale("WEFT_TEST_LONG_SECONDS", 12);
+    let (done, longest) = beside_a_rail_that_loses_long_packets(Cut::LongFromClient, seconds);
+    assert!(longest < LONGEST, "an operation took {longest:?}");
+    assert!(done > seconds * 10 / 4 / 2, "{done} MiB");
+}
+
 /// What carries data is healthy, also where another service that it leads to is gone.
 #[test]
 fn a_rail_that_works_is_called_healthy_though_one_service_is_not_there() {

@@ -22,6 +22,7 @@ use wire::frame::{HEADER_LEN, Header, Status, flags};
 use wire::op::{Call, Op};
 
 use crate::handshake::{Established, HandshakeError, ID_LEN, Initiator};
+use crate::hearing::Hearing;
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming, Pulse};
 use crate::limits::Limits;
@@ -172,6 +173,9 @@ struct Inner {
     on_unused: RefCell<Option<Box<dyn FnOnce()>>>,
     /// Requests that nobody made: whether the other side lives.
     pings: Cell<u64>,
+    /// The last of them.
+    ping: Cell<u64>,
+    hearing: Cell<Hearing>,
     address: SocketAddr,
     established: Established,
     /// The other side has taken it by then.
@@ -281,7 +285,9 @@ impl Connection {
             unused: Cell::new(false),
             kept: Cell::new(false),
             on_unused: RefCell::default(),
-            pings: Cell::new(0),
+            pings: Cell::default(),
+            ping: Cell::default(),
+            hearing: Cell::default(),
             socket,
             address,
             established,

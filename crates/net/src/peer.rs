@@ -159,14 +159,7 @@ impl Inner {
 
     /// One attempt over this rail, of those that there are now.
     async fn connect(self: &Rc<Self>, rail: usize) -> Result<Connection, ConnectError> {
-        let (way, address) = {
-            let state = self.state.borrow();
-            (Way::of(state.pair(rail), state.has_several()), state.address(rail))
-        };
-        let mut limits = self.limits.clone();
-        if way.several {
-            limits.handshake = limits.handshake.min(ATTEMPT_MAX);
-        }
+        let (way, address, limits) = self.way(rail);
         let result = Connection::connect_by(&way, address, &self.identity, &limits).await;
         if let Ok(connection) = &result {
             let inner = Rc::downgrade(self);
@@ -199,6 +192,16 @@ impl Inner {
             }
         }
         result
+    }
+
+    fn way(&self, rail: usize) -> (Way, SocketAddr, Limits) {
+        let state = self.state.borrow();
+        let (way, address) = (Way::of(state.pair(rail), state.has_several()), state.address(rail));
+        let mut limits = self.limits.clone();
+        if way.several {
+            limits.handshake = limits.handshake.min(ATTEMPT_MAX);
+        }
+        (way, address, limits)
     }
 
     fn return_later(self: &Rc<Self>, connection: &Connection) {

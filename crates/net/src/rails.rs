@@ -159,6 +159,13 @@ impl Rails {
         self.rails.iter().filter_map(|rail| rail.retry).min().map_or(Choice::None, Choice::NotBefore)
     }
 
+    /// The best one beside this rail.
+    #[must_use]
+    pub fn beside(&self, rail: usize) -> Option<usize> {
+        let others = (0..self.rails.len()).filter(|&at| at != rail);
+        others.min_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank))
+    }
+
     /// Whether the last attempt to connect was no failure.
     #[must_use]
     pub fn is_healthy(&self, rail: usize) -> bool {
@@ -375,6 +382,15 @@ mod tests {
         rails.on_fault(1, &lived(10, 0), now);
         rails.on_failure(0, now);
         assert_eq!(rails.choose(now), Choice::Rail(1));
+    }
+
+    #[test]
+    fn what_is_asked_beside_a_rail_is_the_best_of_the_others() {
+        let mut rails = Rails::new([0, 1, 0]);
+        assert_eq!([rails.beside(0), rails.beside(2)], [Some(2), Some(0)]);
+        rails.on_loss(2);
+        assert_eq!(rails.beside(0), Some(1));
+        assert_eq!(Rails::new([0]).beside(0), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use wire::op::Ping;
 use super::{Connection, Inner, Payload, To};
 use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
+use crate::hearing;
 use crate::pending::{Held, Waiter};
 use crate::rails::Lived;
 use crate::sharing;
@@ -42,6 +43,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
         let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance, .. } = signs;
         inner.rail.measured(round_trip);
+        inner.listen(&signs);
         let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
         let quiet = now.saturating_duration_since(inner.pulse.heard.get());
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
@@ -137,6 +139,43 @@ impl Connection {
     pub(crate) fn lived(&self) -> Option<Lived> {
         self.inner.lived.get()
     }
+
+    /// When the other side was last heard.
+    pub(crate) fn heard(&self) -> Instant {
+        self.inner.pulse.heard.get()
+    }
+
+    /// For how long it owes an answer and nothing has come.
+    pub(crate) fn mute(&self) -> Option<Duration> {
+        self.inner.hearing.get().mute(ring::now())
+    }
+
+    /// Somebody waits for an answer.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.inner.pending.borrow().is_waited_for()
+    }
+
+    /// Has something come over it, where something does.
+    pub(crate) fn ask(&self) {
+        self.inner.ping();
+    }
+
+    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says.
+    ///
+    /// [`Hearing::is_deaf`]: crate::hearing::Hearing::is_deaf
+    pub(crate) fn end_if_deaf(&self, elsewhere: Option<Instant>) -> bool {
+        let inner = &self.inner;
+        let mut hearing = inner.hearing.get();
+        let is_deaf = hearing.is_deaf(ring::now(), elsewhere);
+        inner.hearing.set(hearing);
+        if is_deaf {
+            let reason = "nothing comes over its rail, and answers over another one";
+            if inner.close_for_its_rail(reason) == Some(true) {
+                info!(peer = %inner.address, reason, "a rail is deaf: its connections are given up");
+            }
+        }
+        is_deaf
+    }
 }
 
 impl Inner {
@@ -160,9 +199,21 @@ impl Inner {
 
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
     fn ping(&self) {
-        if self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody).is_ok() {
+        if let Ok(id) = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody) {
             self.pings.set(self.pings.get() + 1);
+            self.ping.set(id);
         }
+    }
+
+    /// Whether answers come back.
+    fn listen(&self, signs: &TcpSigns) {
+        let &TcpSigns { unacknowledged, received, round_trip, variance, .. } = signs;
+        let asked = self.pending.borrow().has(self.ping.get());
+        // However much waits for answers: the other side has room for more than we ask at once.
+        let arrived = !unacknowledged && self.outbox.is_empty();
+        let mut hearing = self.hearing.get();
+        hearing.look(ring::now(), &hearing::Signs { asked, arrived, received, round_trip, variance });
+        self.hearing.set(hearing);
     }
 }
 

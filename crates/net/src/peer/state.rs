@@ -152,6 +152,18 @@ impl State {
         }
     }
 
+    /// Ends those whose rail is deaf. `since`: when this was done before.
+    pub(super) fn end_deaf(&self, since: Instant) {
+        let live = || self.links.iter().flatten().filter(|link| !link.is_within_host());
+        for link in live().filter(|link| link.mute().is_some()) {
+            let is_other = |other: &&Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
+            let elsewhere = live().filter(is_other).map(Connection::heard).max().filter(|&heard| heard > since);
+            if !link.end_if_deaf(elsewhere) {
+                live().filter(is_other).for_each(Connection::ask);
+            }
+        }
+    }
+
     pub(super) fn pick(&mut self) -> Option<Connection> {
         self.sweep();
         if !self.lost.is_empty() {
@@ -188,6 +200,12 @@ impl State {
         let (home, used) = (self.home(), self.current()?);
         let is_away = self.has_several() && self.links[home].is_none() && !used.is_within_host();
         is_away.then_some((home, used))
+    }
+
+    /// The best rail beside that of `connection`.
+    pub(super) fn beside(&self, connection: &Connection) -> Option<usize> {
+        let is_its = |link: &Option<Connection>| link.as_ref().is_some_and(|link| link.id() == connection.id());
+        self.rails.beside(self.links.iter().position(is_its)?)
     }
 
     /// Ends `connection` for another one: its rail is as good as before.
