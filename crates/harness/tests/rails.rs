@@ -285,6 +285,36 @@ fn writes_go_on_beside_a_rail_that_loses_long_packets() {
     assert!(done > seconds * 10 / 4 / 2, "{done} MiB");
 }
 
+/// Who has one connection finds out over another rail that its own is deaf, and is not found waiting for 15 s.
+#[test]
+fn listings_go_on_beside_a_rail_that_loses_long_packets() {
+    let mut hosts = Hosts::start(2, "400mbit");
+    let there = hosts.mount_at_server();
+    let directory = |rail: usize, worker: usize| format!("listed-{rail}-{worker}");
+    let all = || (0..2).flat_map(|rail| (0..3).map(move |worker| (rail, worker)));
+    for (rail, worker) in all() {
+        let path = there.join(directory(rail, worker));
+        std::fs::create_dir(&path).unwrap();
+        (0..100).for_each(|at| drop(File::create(path.join(format!("a-name-of-some-length-{at}"))).unwrap()));
+    }
+    // Each loop begins at one of the two.
+    for rail in 0..2 {
+        hosts.cut(rail, Cut::LongToClient);
+        thread::scope(|scope| {
+            for worker in 0..3 {
+                let path = hosts.file(&directory(rail, worker));
+                scope.spawn(move || {
+                    let begin = Instant::now();
+                    assert_eq!(std::fs::read_dir(path).unwrap().count(), 100);
+                    println!("rail {rail}: listed after {:.2?}", begin.elapsed());
+                    assert!(begin.elapsed() < LONGEST, "a listing took {:?}", begin.elapsed());
+                });
+            }
+        });
+        hosts.mend(rail);
+    }
+}
+
 /// What carries data is healthy, also where another service that it leads to is gone.
 #[test]
 fn a_rail_that_works_is_called_healthy_though_one_service_is_not_there() {
