@@ -12,6 +12,8 @@ use crate::run::{Ended, run};
 use crate::{binary, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a packet that is not long. Handshakes, questions and short answers are shorter.
+const SHORT: usize = 1000;
 
 /// How a rail is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +26,9 @@ pub enum Cut {
     Blackhole,
     /// Connections are reset.
     Reset,
+    /// Long packets vanish on the way to the client, or from there: the path takes less than both ends believe.
+    LongToClient,
+    LongFromClient,
 }
 
 /// A client and a server with a cluster of one metadata and one storage service, mounted at the client.
@@ -154,6 +159,12 @@ impl Hosts {
             Cut::Blackhole => {
                 self.at_client(&format!("nft add rule inet cut in iifname c{rail} drop"));
                 self.at_client(&format!("nft add rule inet cut out oifname c{rail} drop"));
+            }
+            Cut::LongToClient => {
+                self.at_client(&format!("nft add rule inet cut in iifname c{rail} meta length > {SHORT} drop"));
+            }
+            Cut::LongFromClient => {
+                self.at_client(&format!("nft add rule inet cut out oifname c{rail} meta length > {SHORT} drop"));
             }
             Cut::Reset => {
                 // Both ends hear of it.

@@ -238,6 +238,83 @@ fn rails_that_are_cut_in_turn_cost_no_error_and_no_byte() {
     });
 }
 
+/// Reads, or writes, a file over two rails of which one loses long packets on the way: how much in the second half of
+/// `seconds`, in MiB, and the longest operation of all.
+fn beside_a_rail_that_loses_long_packets(how: Cut, seconds: u64) -> (u64, Duration) {
+    let hosts = Hosts::start(2, "80mbit");
+    let path = hosts.file("long");
+    stream(&path, 16);
+    wait::until("all rails", PATIENCE, || {
+        stream(&path, 2);
+        hosts.healthy().iter().all(|&healthy| healthy).then_some(())
+    });
+    hosts.cut(1, how);
+    let (file, mut block, begin) = (open(&path), Block::new(MIB), Instant::now());
+    let (half, mut done, mut longest) = (Duration::from_secs(seconds) / 2, 0, Duration::ZERO);
+    for at in (0..16).cycle() {
+        let began = begin.elapsed();
+        if began >= 2 * half {
+            break;
+        }
+        if how == Cut::LongFromClient {
+            file.write_all_at(block.bytes(), at * MIB as u64).unwrap();
+        } else {
+            file.read_exact_at(block.bytes(), at * MIB as u64).unwrap();
+        }
+        longest = longest.max(begin.elapsed().saturating_sub(began));
+        done += u64::from(began >= half);
+    }
+    println!("{how:?}: {done} MiB in {half:?}, longest operation {longest:.2?}; {}", hosts.net());
+    (done, longest)
+}
+
+#[test]
+fn reads_go_on_beside_a_rail_that_loses_long_packets() {
+    let seconds = scale("WEFT_TEST_LONG_SECONDS", 12);
+    let (done, longest) = beside_a_rail_that_loses_long_packets(Cut::LongToClient, seconds);
+    assert!(longest < LONGEST, "an operation took {longest:?}");
+    // A quarter of what the other rail carries.
+    assert!(done > seconds * 10 / 4 / 2, "{done} MiB");
+}
+
+#[test]
+fn writes_go_on_beside_a_rail_that_loses_long_packets() {
+    let seconds = scale("WEFT_TEST_LONG_SECONDS", 12);
+    let (done, longest) = beside_a_rail_that_loses_long_packets(Cut::LongFromClient, seconds);
+    assert!(longest < LONGEST, "an operation took {longest:?}");
+    assert!(done > seconds * 10 / 4 / 2, "{done} MiB");
+}
+
+/// Who has one connection finds out over another rail that its own is deaf, and is not found waiting for 15 s.
+#[test]
+fn listings_go_on_beside_a_rail_that_loses_long_packets() {
+    let mut hosts = Hosts::start(2, "400mbit");
+    let there = hosts.mount_at_server();
+    let directory = |rail: usize, worker: usize| format!("listed-{rail}-{worker}");
+    let all = || (0..2).flat_map(|rail| (0..3).map(move |worker| (rail, worker)));
+    for (rail, worker) in all() {
+        let path = there.join(directory(rail, worker));
+        std::fs::create_dir(&path).unwrap();
+        (0..100).for_each(|at| drop(File::create(path.join(format!("a-name-of-some-length-{at}"))).unwrap()));
+    }
+    // Each loop begins at one of the two.
+    for rail in 0..2 {
+        hosts.cut(rail, Cut::LongToClient);
+        thread::scope(|scope| {
+            for worker in 0..3 {
+                let path = hosts.file(&directory(rail, worker));
+                scope.spawn(move || {
+                    let begin = Instant::now();
+                    assert_eq!(std::fs::read_dir(path).unwrap().count(), 100);
+                    println!("rail {rail}: listed after {:.2?}", begin.elapsed());
+                    assert!(begin.elapsed() < LONGEST, "a listing took {:?}", begin.elapsed());
+                });
+            }
+        });
+        hosts.mend(rail);
+    }
+}
+
 /// What carries data is healthy, also where another service that it leads to is gone.
 #[test]
 fn a_rail_that_works_is_called_healthy_though_one_service_is_not_there() {

@@ -22,6 +22,7 @@ use wire::frame::{HEADER_LEN, Header, Status, flags};
 use wire::op::{Call, Op};
 
 use crate::handshake::{Established, HandshakeError, ID_LEN, Initiator};
+use crate::hearing::Hearing;
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming, Pulse};
 use crate::limits::Limits;
@@ -29,6 +30,7 @@ use crate::local;
 use crate::metrics::{self, Meter, RailState, WITHIN_HOST};
 use crate::outbox::Outbox;
 use crate::pending::{Held, Pending, Reply, Waiter};
+use crate::rails::Lived;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
 use crate::shake::shake;
 use crate::sharing::{self, Lending, Outgoing};
@@ -164,6 +166,8 @@ struct Inner {
     rail: RailState,
     /// When it ended, requests had no answer: the other side may yet do them.
     left: Cell<bool>,
+    /// It ended through a fault of its rail.
+    lived: Cell<Option<Lived>>,
     /// It ended because nobody used it.
     unused: Cell<bool>,
     /// That is no reason to end it.
@@ -172,6 +176,9 @@ struct Inner {
     on_unused: RefCell<Option<Box<dyn FnOnce()>>>,
     /// Requests that nobody made: whether the other side lives.
     pings: Cell<u64>,
+    /// The last of them.
+    ping: Cell<u64>,
+    hearing: Cell<Hearing>,
     address: SocketAddr,
     established: Established,
     /// The other side has taken it by then.
@@ -287,10 +294,13 @@ impl Connection {
             rail,
             several: Cell::new(false),
             left: Cell::new(false),
+            lived: Cell::default(),
             unused: Cell::new(false),
             kept: Cell::new(false),
             on_unused: RefCell::default(),
-            pings: Cell::new(0),
+            pings: Cell::default(),
+            ping: Cell::default(),
+            hearing: Cell::default(),
             socket,
             address,
             established,
@@ -608,16 +618,14 @@ impl Inner {
     fn close_loudly(&self, error: &FrameError) {
         // Whoever breaks the protocol may touch what it has replied to.
         self.lending.abandon();
-        if self.close(&error.to_string()) {
-            self.rail.failed();
+        if self.close_for_its_rail(&error.to_string()).is_some() {
             metrics::frame_refused(error);
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }
 
     fn close_for(&self, error: &io::Error) {
-        if self.close(&error.to_string()) {
-            self.rail.failed();
+        if self.close_for_its_rail(&error.to_string()).is_some() {
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }

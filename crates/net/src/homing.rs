@@ -43,6 +43,11 @@ impl Homing {
         now.saturating_duration_since(away) >= self.pause
     }
 
+    /// The rail takes what is sent and brings nothing: that it can be connected says little.
+    pub fn deaf(&mut self) {
+        (self.pause, self.returned) = (PAUSE_MAX, None);
+    }
+
     /// The rail was tried, and is used again.
     pub fn returned(&mut self, now: Instant) {
         self.returned = Some(now);
@@ -82,6 +87,18 @@ mod tests {
             now += STEP;
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn one_that_is_deaf_is_tried_late() {
+        let (mut homing, now) = (Homing::default(), Instant::now());
+        homing.returned(now);
+        assert!(!homing.is_due(now + STEP, false));
+        homing.deaf();
+        assert_eq!(tried_after(&mut homing, now + STEP), PAUSE_MAX);
+        homing.returned(now + PAUSE_MAX);
+        assert!(!homing.is_due(now + PAUSE_MAX, false));
+        assert_eq!(tried_after(&mut homing, now + PAUSE_MAX + LASTS), PAUSE_MIN, "whole again");
     }
 
     #[test]

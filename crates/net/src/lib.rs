@@ -1,9 +1,9 @@
 //! The data plane: connections between processes that hold the same cluster key, and calls over them.
 //!
 //! The rules are pure and apart from the sockets: who may connect ([`handshake`]), what may be received ([`receive`]),
-//! which rails there are ([`pairs`]), which to use ([`rails`]), when one is cut ([`health`]) and when to go back to it
-//! ([`homing`]). Around them, on the ring:
-//! [`Connection`] and [`Peer`] call, [`serve`] answers. [`bench`] measures them.
+//! which rails there are ([`pairs`]), which to use ([`rails`]), when one is cut ([`health`]) or deaf ([`hearing`]) and
+//! when to go back to it ([`homing`]). Around them, on the ring: [`Connection`] and [`Peer`] call, [`serve`] answers.
+//! [`bench`] measures them.
 //!
 //! What is malformed, oversized, truncated or replayed closes its connection with one log line and harms nothing else.
 
@@ -13,6 +13,7 @@ mod fences;
 mod flow;
 pub mod handshake;
 pub mod health;
+pub mod hearing;
 pub mod homing;
 mod identity;
 mod inbound;

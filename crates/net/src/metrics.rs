@@ -175,9 +175,10 @@ impl RailState {
         self.connections.dec();
     }
 
-    pub(crate) fn failed(&self) {
-        self.healthy.set(0);
+    /// Whether it was healthy until now.
+    pub(crate) fn failed(&self) -> bool {
         self.failures.inc();
+        self.healthy.set(0) > 0
     }
 
     pub(crate) fn measured(&self, round_trip: Duration) {

@@ -179,6 +179,11 @@ impl Outbox {
         }
     }
 
+    /// All that was pushed is with the kernel.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.borrow().frames == 0 && self.sending.get().is_none()
+    }
+
     /// Since when the send of the moment is under way.
     pub(crate) fn sending_since(&self) -> Option<Instant> {
         self.sending.get()

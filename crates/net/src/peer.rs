@@ -176,16 +176,8 @@ impl Inner {
 
     /// One attempt over this rail, of those that there are now.
     async fn connect(self: &Rc<Self>, rail: usize) -> Result<Connection, ConnectError> {
-        let (way, address, node) = {
-            let state = self.state.borrow();
-            (Way::of(state.pair(rail), state.has_several()), state.address(rail), state.node.clone())
-        };
-        let mut limits = self.limits.clone();
-        if way.several {
-            limits.handshake = limits.handshake.min(ATTEMPT_MAX);
-        }
-        let whom = Whom { address, node: &node };
-        let result = Connection::connect_by(&way, whom, &self.identity, &limits).await;
+        let (way, address) = self.way(rail);
+        let result = self.connect_over(&way, address).await;
         if let Ok(connection) = &result {
             let inner = Rc::downgrade(self);
             connection.when_unused(move || inner.upgrade().iter().for_each(|inner| inner.state.borrow_mut().sweep()));
@@ -224,6 +216,21 @@ impl Inner {
             }
         }
         result
+    }
+
+    fn way(&self, rail: usize) -> (Way, SocketAddr) {
+        let state = self.state.borrow();
+        (Way::of(state.pair(rail), state.has_several()), state.address(rail))
+    }
+
+    /// A connection which the peer knows nothing of yet.
+    async fn connect_over(&self, way: &Way, address: SocketAddr) -> Result<Connection, ConnectError> {
+        let node = self.state.borrow().node.clone();
+        let mut limits = self.limits.clone();
+        if way.several {
+            limits.handshake = limits.handshake.min(ATTEMPT_MAX);
+        }
+        Connection::connect_by(way, Whom { address, node: &node }, &self.identity, &limits).await
     }
 
     fn return_later(self: &Rc<Self>, connection: &Connection) {

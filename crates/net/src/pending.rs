@@ -103,6 +103,16 @@ impl Pending {
         self.slots.len()
     }
 
+    /// The caller of some request waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.slots.iter().any(|(_, slot)| matches!(slot.state, State::Waiting(_)))
+    }
+
+    /// Its reply has not come yet.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.slots.get((id & SLOT_MASK) as usize).is_some_and(|slot| slot.id == id)
+    }
+
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         self.slots.get_mut((id & SLOT_MASK) as usize).filter(|slot| slot.id == id)
     }

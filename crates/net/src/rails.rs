@@ -9,6 +9,34 @@ use std::time::{Duration, Instant};
 /// First and longest pause after a failure of a rail.
 pub const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// First and longest rest of a rail that connects and does not carry.
+pub const REST_MIN: Duration = Duration::from_millis(500);
+pub const REST_MAX: Duration = Duration::from_secs(60);
+/// Rails that are lost within so long have one cause, and it is none of them.
+const TOGETHER: Duration = Duration::from_secs(2);
+
+/// What a connection was good for that ended through a fault of its rail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lived {
+    /// From when it was made until the other side was last heard.
+    pub worked: Duration,
+    /// Bytes, both ways.
+    pub carried: u64,
+}
+
+impl Lived {
+    /// Whatever it carried.
+    const SHORT: Duration = Duration::from_secs(1);
+    /// Whether it carried anything or not: there may have been nothing to carry.
+    const LONG: Duration = Duration::from_secs(60);
+    /// A rail that loses most packets, or all long ones, does not come so far.
+    const MUCH: u64 = 1 << 20;
+
+    /// The rail was as good as cut all the time, though it could be connected.
+    fn was_too_short(&self) -> bool {
+        self.worked < Self::SHORT || (self.worked < Self::LONG && self.carried < Self::MUCH)
+    }
+}
 
 /// What to do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,11 +59,19 @@ struct Rail {
     failures: u32,
     /// While failing: not before then.
     retry: Option<Instant>,
+    /// For how long it rests where others carry on; longer each time that its connection lives too short.
+    rest: Duration,
+    /// Since when it does.
+    rests: Option<Instant>,
 }
 
 impl Rail {
     fn new(rank: u8) -> Self {
-        Self { rank, is_lost: false, failures: 0, retry: None }
+        Self { rank, is_lost: false, failures: 0, retry: None, rest: Duration::ZERO, rests: None }
+    }
+
+    fn is_resting(&self, now: Instant) -> bool {
+        self.rests.is_some_and(|since| now < since + self.rest)
     }
 }
 
@@ -89,14 +125,15 @@ impl Rails {
     }
 
     /// Rails to connect now, besides those that are: all of the best rank that may be tried, and spares where none of a
-    /// better rank is connected.
+    /// better rank is connected. None rests where none is connected.
     #[must_use]
     pub fn due(&self, now: Instant, is_connected: impl Fn(usize) -> bool) -> Vec<usize> {
         let best = (0..self.rails.len()).filter(|&at| is_connected(at)).map(|at| self.rails[at].rank).min();
         let wanted = |at: &usize| {
             let rail = &self.rails[*at];
             let worth = rail.rank == 0 || best.is_none_or(|best| rail.rank < best);
-            worth && !is_connected(*at) && rail.retry.is_none_or(|retry| retry <= now)
+            let may_be_tried = rail.retry.is_none_or(|retry| retry <= now) && (best.is_none() || !rail.is_resting(now));
+            worth && !is_connected(*at) && may_be_tried
         };
         (0..self.rails.len()).filter(wanted).collect()
     }
@@ -110,15 +147,23 @@ impl Rails {
     pub fn choose(&mut self, now: Instant) -> Choice {
         let count = self.rails.len();
         let usable = |rail: &Rail| rail.retry.is_none_or(|retry| retry <= now);
-        let best = (0..count)
-            .map(|step| (self.next + step) % count)
-            .filter(|&at| usable(&self.rails[at]))
-            .min_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank));
+        let best =
+            (0..count).map(|step| (self.next + step) % count).filter(|&at| usable(&self.rails[at])).min_by_key(|&at| {
+                let rail = &self.rails[at];
+                (rail.is_lost || rail.failures > 0, rail.is_resting(now), rail.rank)
+            });
         if let Some(at) = best {
             self.next = (at + 1) % count;
             return Choice::Rail(at);
         }
         self.rails.iter().filter_map(|rail| rail.retry).min().map_or(Choice::None, Choice::NotBefore)
+    }
+
+    /// The best one beside this rail.
+    #[must_use]
+    pub fn beside(&self, rail: usize) -> Option<usize> {
+        let others = (0..self.rails.len()).filter(|&at| at != rail);
+        others.min_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank))
     }
 
     /// Whether the last attempt to connect was no failure.
@@ -129,12 +174,39 @@ impl Rails {
 
     pub fn on_success(&mut self, rail: usize) {
         let rail = &mut self.rails[rail];
-        *rail = Rail::new(rail.rank);
+        // To be connected is not yet to carry.
+        *rail = Rail { rest: rail.rest, ..Rail::new(rail.rank) };
     }
 
     /// A connection over it was lost. It may be tried again at once.
     pub fn on_loss(&mut self, rail: usize) {
         self.rails[rail].is_lost = true;
+    }
+
+    /// The same through a fault of the rail: one on which the connection lived too short rests, each time for longer.
+    pub fn on_fault(&mut self, rail: usize, lived: &Lived, now: Instant) {
+        self.on_loss(rail);
+        let rail = &mut self.rails[rail];
+        (rail.rest, rail.rests) = match lived.was_too_short() {
+            true => ((rail.rest * 2).clamp(REST_MIN, REST_MAX), Some(now)),
+            false => (Duration::ZERO, None),
+        };
+    }
+
+    /// Its connection was closed because nobody used it for long: so long it has lasted.
+    pub fn on_disuse(&mut self, rail: usize) {
+        let rail = &mut self.rails[rail];
+        (rail.rest, rail.rests) = (Duration::ZERO, None);
+    }
+
+    /// None is connected any more. Where that has come at once the other side is gone, or started again: none rests for
+    /// that.
+    pub fn on_loss_of_all(&mut self, now: Instant) {
+        let lately = |since: Instant| now.saturating_duration_since(since) < TOGETHER;
+        for rail in self.rails.iter_mut().filter(|rail| rail.rests.is_some_and(lately)) {
+            rail.rests = None;
+            rail.rest = if rail.rest > REST_MIN { rail.rest / 2 } else { Duration::ZERO };
+        }
     }
 
     /// The rail pauses, each time for longer.
@@ -230,6 +302,95 @@ mod tests {
         assert!(rails.is_healthy(0), "no attempt has failed");
         rails.on_success(0);
         assert_eq!(rails.choose(now), Choice::Rail(0));
+    }
+
+    fn lived(worked: u64, carried: u64) -> Lived {
+        Lived { worked: ms(worked), carried }
+    }
+
+    /// For how long rail 1 is left out while rail 0 carries on.
+    fn rest(rails: &Rails, now: Instant) -> Duration {
+        let until = (0..).step_by(100).map(ms).find(|&after| !rails.due(now + after, |at| at == 0).is_empty());
+        until.expect("it is tried in the end")
+    }
+
+    #[test]
+    fn a_rail_that_connects_and_does_not_carry_rests_for_longer_each_time() {
+        let (mut now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        for (round, rests) in [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000].into_iter().enumerate() {
+            let worked = [lived(300, 5 << 20), lived(20_000, 900)][round % 2];
+            rails.on_success(1);
+            rails.on_fault(1, &worked, now);
+            assert_eq!(rest(&rails, now), ms(rests));
+            assert_eq!(rails.due(now, |_| false), [0, 1], "none rests where there is no other");
+            now += ms(rests);
+        }
+        // Whole again: that is known when it has carried for a while.
+        rails.on_success(1);
+        rails.on_fault(1, &lived(1500, 2 << 20), now);
+        assert_eq!(rest(&rails, now), ms(0));
+        rails.on_success(1);
+        rails.on_fault(1, &lived(0, 0), now);
+        assert_eq!(rest(&rails, now), ms(500));
+    }
+
+    #[test]
+    fn a_rail_that_is_cut_again_and_again_and_works_in_between_does_not_rest() {
+        let (now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        for worked in [lived(2000, 30 << 20), lived(60_000, 1000), lived(1000, 1 << 20)] {
+            rails.on_success(1);
+            rails.on_fault(1, &worked, now);
+            assert_eq!(rest(&rails, now), ms(0));
+        }
+        // Nor one whose connection was ended for something else.
+        rails.on_success(1);
+        rails.on_loss(1);
+        assert_eq!(rest(&rails, now), ms(0));
+        // What it did before it was not used for long is forgotten.
+        for _ in 0..2 {
+            rails.on_fault(1, &lived(0, 0), now);
+            assert_eq!(rest(&rails, now), ms(500));
+            rails.on_success(1);
+            rails.on_disuse(1);
+        }
+    }
+
+    #[test]
+    fn none_rests_for_what_has_ended_all() {
+        let (now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        for _ in 0..5 {
+            (0..2).for_each(|rail| rails.on_success(rail));
+            rails.on_fault(1, &lived(10, 0), now);
+            rails.on_fault(0, &lived(10, 0), now);
+            rails.on_loss_of_all(now + ms(1));
+            assert_eq!(rest(&rails, now + ms(1)), ms(0));
+        }
+        // What one has done before stays known.
+        for _ in 0..2 {
+            rails.on_success(1);
+            rails.on_fault(1, &lived(10, 0), now);
+        }
+        rails.on_fault(0, &lived(10, 0), now + TOGETHER);
+        rails.on_loss_of_all(now + TOGETHER);
+        assert_eq!(rails.choose(now), Choice::Rail(0), "the one that rests goes last");
+        assert_eq!(rest(&rails, now), ms(1000));
+    }
+
+    #[test]
+    fn a_rail_that_rests_is_used_where_the_other_one_cannot_be_connected() {
+        let (now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        rails.on_fault(1, &lived(10, 0), now);
+        rails.on_failure(0, now);
+        assert_eq!(rails.choose(now), Choice::Rail(1));
+    }
+
+    #[test]
+    fn what_is_asked_beside_a_rail_is_the_best_of_the_others() {
+        let mut rails = Rails::new([0, 1, 0]);
+        assert_eq!([rails.beside(0), rails.beside(2)], [Some(2), Some(0)]);
+        rails.on_loss(2);
+        assert_eq!(rails.beside(0), Some(1));
+        assert_eq!(Rails::new([0]).beside(0), None);
     }
 
     #[test]

@@ -9,10 +9,12 @@ use ring::shared::Memory;
 use tracing::{debug, info, warn};
 use wire::op::Ping;
 
-use super::{Inner, Payload, To};
+use super::{Connection, Inner, Payload, To};
 use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
+use crate::hearing;
 use crate::pending::{Held, Waiter};
+use crate::rails::Lived;
 use crate::sharing;
 
 /// Between two looks whether there are other rails by now.
@@ -41,6 +43,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let Some(signs) = op::tcp_signs(&inner.socket) else { return };
         let TcpSigns { unacknowledged, since_acknowledged, round_trip, variance, .. } = signs;
         inner.rail.measured(round_trip);
+        inner.listen(&signs);
         let (now, waiting) = (ring::now(), inner.pending.borrow().len() > 0);
         let quiet = now.saturating_duration_since(inner.pulse.heard.get());
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
@@ -49,9 +52,8 @@ pub(super) async fn keep(weak: Weak<Inner>) {
             Verdict::Ask => inner.ping(),
             Verdict::Dead => {
                 let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
-                if inner.close(&reason) {
-                    inner.rail.failed();
-                    info!(peer = %inner.address, reason, "a rail is cut: its connection is given up");
+                if inner.close_for_its_rail(&reason) == Some(true) {
+                    info!(peer = %inner.address, reason, "a rail is cut: its connections are given up");
                 }
                 return;
             }
@@ -99,7 +101,7 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         let stood_still = now.saturating_duration_since(before) >= 2 * period;
         if silent.min(still) >= limits.silence && !stood_still {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
-            if inner.close(&reason) {
+            if inner.close_for_its_rail(&reason).is_some() {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
@@ -132,7 +134,64 @@ pub(super) async fn offer(inner: Rc<Inner>, memory: Arc<Memory>) {
     inner.lending.answered(&memory, answer.is_ok());
 }
 
+impl Connection {
+    /// Where it ended through a fault of its rail.
+    pub(crate) fn lived(&self) -> Option<Lived> {
+        self.inner.lived.get()
+    }
+
+    /// When the other side was last heard.
+    pub(crate) fn heard(&self) -> Instant {
+        self.inner.pulse.heard.get()
+    }
+
+    /// For how long it owes an answer and nothing has come.
+    pub(crate) fn mute(&self) -> Option<Duration> {
+        self.inner.hearing.get().mute(ring::now())
+    }
+
+    /// Somebody waits for an answer.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.inner.pending.borrow().is_waited_for()
+    }
+
+    /// Has something come over it, where something does.
+    pub(crate) fn ask(&self) {
+        self.inner.ping();
+    }
+
+    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says.
+    ///
+    /// [`Hearing::is_deaf`]: crate::hearing::Hearing::is_deaf
+    pub(crate) fn end_if_deaf(&self, elsewhere: Option<Instant>) -> bool {
+        let inner = &self.inner;
+        let mut hearing = inner.hearing.get();
+        let is_deaf = hearing.is_deaf(ring::now(), elsewhere);
+        inner.hearing.set(hearing);
+        if is_deaf {
+            let reason = "nothing comes over its rail, and answers over another one";
+            if inner.close_for_its_rail(reason) == Some(true) {
+                info!(peer = %inner.address, reason, "a rail is deaf: its connections are given up");
+            }
+        }
+        is_deaf
+    }
+}
+
 impl Inner {
+    /// Ends the connection through a fault of its rail. Whether that was healthy until now; `None` where the connection
+    /// had ended before.
+    pub(super) fn close_for_its_rail(&self, reason: &str) -> Option<bool> {
+        // To end it is heard, too.
+        let worked = self.pulse.heard.get().saturating_duration_since(self.begun);
+        let signs = op::tcp_signs(&self.socket);
+        if !self.close(reason) {
+            return None;
+        }
+        self.lived.set(signs.map(|signs| Lived { worked, carried: signs.acknowledged + signs.received }));
+        Some(self.rail.failed())
+    }
+
     /// How many requests somebody has made.
     fn asked(&self) -> u64 {
         self.pending.borrow().count() - self.pings.get()
@@ -140,9 +199,21 @@ impl Inner {
 
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
     fn ping(&self) {
-        if self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody).is_ok() {
+        if let Ok(id) = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody) {
             self.pings.set(self.pings.get() + 1);
+            self.ping.set(id);
         }
+    }
+
+    /// Whether answers come back.
+    fn listen(&self, signs: &TcpSigns) {
+        let &TcpSigns { unacknowledged, received, round_trip, variance, .. } = signs;
+        let asked = self.pending.borrow().has(self.ping.get());
+        // However much waits for answers: the other side has room for more than we ask at once.
+        let arrived = !unacknowledged && self.outbox.is_empty();
+        let mut hearing = self.hearing.get();
+        hearing.look(ring::now(), &hearing::Signs { asked, arrived, received, round_trip, variance });
+        self.hearing.set(hearing);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Brings who stays with one connection back to the rail that it began with, once that works again: until then, two share
-//! what one of them carries.
+//! what one of them carries. And finds out where the one that it uses is deaf.
 
 use std::rc::Weak;
 use std::time::Duration;
 
+use wire::op::Ping;
+
 use super::Inner;
-use crate::connection::Connection;
+use crate::connection::{Connection, To};
 use crate::homing::Homing;
 
 /// Between two looks.
@@ -14,9 +16,14 @@ const LOOK: Duration = Duration::from_millis(200);
 /// waiting for a lock.
 const QUIET_MAX: Duration = Duration::from_millis(100);
 const LOOK_IF_QUIET: Duration = Duration::from_millis(1);
+/// Where nothing has come for so long, another rail is connected for the question whether that answers. Not sooner:
+/// where the other side stands still, all who wait for it ask this, and in vain.
+const MUTE_MAX: Duration = Duration::from_secs(4);
+/// Between two such questions; each has so long for its answer.
+const ASK_EVERY: Duration = Duration::from_millis(400);
 
 pub(super) async fn go_home(weak: Weak<Inner>) {
-    let mut homing = Homing::default();
+    let (mut homing, mut has_compared) = (Homing::default(), false);
     loop {
         ring::next_look(LOOK).await;
         let Some(inner) = weak.upgrade() else { return };
@@ -25,7 +32,7 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
             inner.returns.set(false);
             return;
         }
-        let away = {
+        let (away, mute) = {
             let mut state = inner.state.borrow_mut();
             state.sweep();
             if state.takes_rest() && state.current().is_none() {
@@ -34,8 +41,17 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
                 return;
             }
             state.pair_again(&inner.limits.interfaces);
-            state.away()
+            let mute = state.current().filter(|used| used.mute().is_some_and(|mute| mute >= MUTE_MAX));
+            (state.away(), mute.filter(Connection::is_waited_for))
         };
+        if let Some(used) = mute.as_ref().filter(|_| !has_compared)
+            && inner.is_deaf_beside_another(used).await
+            && away.is_none()
+        {
+            homing.deaf();
+        }
+        // Once each time: to connect costs the other side something, too.
+        has_compared = mute.is_some();
         let is_due = homing.is_due(ring::now(), away.is_some());
         let Some((home, used)) = away.filter(|_| is_due) else { continue };
         let may_be_tried = inner.state.borrow().due().contains(&home);
@@ -44,6 +60,26 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
             inner.state.borrow_mut().leave(&used);
             homing.returned(ring::now());
         }
+    }
+}
+
+impl Inner {
+    /// Ends `used` where its rail is deaf: the best one beside it answers.
+    async fn is_deaf_beside_another(&self, used: &Connection) -> bool {
+        let Some(beside) = self.state.borrow().beside(used) else { return false };
+        let (way, address) = self.way(beside);
+        let Ok(other) = self.connect_over(&way, address).await else { return false };
+        while other.incarnation() == used.incarnation() && used.mute().is_some() && !used.is_closed() {
+            let answer = ring::timeout(ASK_EVERY, other.call(To::default(), &Ping {})).await;
+            if !matches!(answer, Ok(Ok(_))) {
+                return false;
+            }
+            if used.end_if_deaf(Some(other.heard())) {
+                return true;
+            }
+            ring::sleep(ASK_EVERY).await;
+        }
+        false
     }
 }
 

@@ -127,15 +127,23 @@ impl State {
 
     /// Takes note of connections that have ended.
     pub(super) fn sweep(&mut self) {
-        let mut unused = false;
+        let (mut unused, mut lost, now) = (false, false, ring::now());
         for (rail, link) in self.links.iter_mut().enumerate() {
             let Some(ended) = link.take_if(|connection| connection.is_closed()) else { continue };
             if ended.was_unused() {
                 unused = true;
+                self.rails.on_disuse(rail);
             } else {
-                self.rails.on_loss(rail);
+                lost = true;
+                match ended.lived() {
+                    Some(lived) => self.rails.on_fault(rail, &lived, now),
+                    None => self.rails.on_loss(rail),
+                }
                 note(&mut self.lost, &ended);
             }
+        }
+        if lost && self.links.iter().all(Option::is_none) {
+            self.rails.on_loss_of_all(now);
         }
         if unused {
             self.rests = true;
@@ -149,6 +157,18 @@ impl State {
                 // Who was given it may ask something yet.
                 !connection.is_closed() && (connection.in_flight() > 0 || connection.is_shared())
             });
+        }
+    }
+
+    /// Ends those whose rail is deaf. `since`: when this was done before.
+    pub(super) fn end_deaf(&self, since: Instant) {
+        let live = || self.links.iter().flatten().filter(|link| !link.is_within_host());
+        for link in live().filter(|link| link.mute().is_some()) {
+            let is_other = |other: &&Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
+            let elsewhere = live().filter(is_other).map(Connection::heard).max().filter(|&heard| heard > since);
+            if !link.end_if_deaf(elsewhere) {
+                live().filter(is_other).for_each(Connection::ask);
+            }
         }
     }
 
@@ -188,6 +208,12 @@ impl State {
         let (home, used) = (self.home(), self.current()?);
         let is_away = self.has_several() && self.links[home].is_none() && !used.is_within_host();
         is_away.then_some((home, used))
+    }
+
+    /// The best rail beside that of `connection`.
+    pub(super) fn beside(&self, connection: &Connection) -> Option<usize> {
+        let is_its = |link: &Option<Connection>| link.as_ref().is_some_and(|link| link.id() == connection.id());
+        self.rails.beside(self.links.iter().position(is_its)?)
     }
 
     /// Ends `connection` for another one: its rail is as good as before.
