@@ -19,6 +19,7 @@ use types::name::Name;
 use types::xattr;
 
 use self::handle::{FileHandle, is_writable, o_flags};
+use crate::failed_writes::FailedWrites;
 use crate::habits::{self, Habits};
 use crate::process;
 use crate::who::Who;
@@ -50,6 +51,7 @@ pub(crate) struct Adapter {
     notifier: Arc<OnceLock<Notifier>>,
     arrivals: Arc<OnceLock<Arrivals>>,
     habits: Arc<Habits>,
+    failed_writes: Arc<FailedWrites>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
     hears_no_close: bool,
 }
@@ -61,9 +63,10 @@ impl Adapter {
         notifier: Arc<OnceLock<Notifier>>,
         arrivals: Arc<OnceLock<Arrivals>>,
         habits: Arc<Habits>,
+        failed_writes: Arc<FailedWrites>,
         hears_no_close: bool,
     ) -> Self {
-        Self { client, gate, notifier, arrivals, habits, hears_no_close }
+        Self { client, gate, notifier, arrivals, habits, failed_writes, hears_no_close }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -117,6 +120,32 @@ impl Adapter {
             self.attributes_changed(inode);
         }
         Ok(())
+    }
+
+    async fn write_to(&self, context: &Context, write: Write) -> Result<u32, Errno> {
+        let append = write.flags & o_flags::APPEND != 0 && !write.from_cache;
+        let len = write.data.len() as u32;
+        as_caller!(context, caller => {
+            // What was changed through a mapping was permitted when it was mapped.
+            if !write.from_cache {
+                self.client.may_be_written(caller, write.inode, append).await?;
+            }
+            if write.kill_suid_sgid {
+                self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
+            }
+            if append {
+                self.client.append(caller, write.inode, &write.data, write.is_full).await
+            } else if write.from_cache {
+                self.client.write_mapped(caller, write.inode, write.offset, &write.data).await
+            } else {
+                let direct = write.flags & (o_flags::DIRECT | o_flags::DSYNC) != 0;
+                self.client.write(caller, write.inode, write.offset, &write.data, direct).await
+            }
+        })?;
+        if !write.from_cache {
+            self.sync_if_wanted(context, write.inode, write.handle, write.flags).await?;
+        }
+        Ok(len)
     }
 }
 
@@ -191,9 +220,13 @@ impl FileSystem for Adapter {
         &self,
         context: &Context,
         inode: InodeId,
-        _handle: Option<u64>,
+        handle: Option<u64>,
         change: SetAttr,
     ) -> Result<Attributes, Errno> {
+        if self.failed_writes.are_taken_back(handle, context.pid, &change).await {
+            return as_caller!(context, caller => self.client.getattr(caller, inode).await)
+                .map(|known| Attributes::uncached(known.attr));
+        }
         // The kernel tells of a truncate by itself whether the caller is privileged.
         let who = Who::of(context, change.size.is_some());
         as_caller!(context, caller =>
@@ -330,29 +363,13 @@ impl FileSystem for Adapter {
     }
 
     async fn write(&self, context: &Context, write: Write) -> Result<u32, Errno> {
-        let append = write.flags & o_flags::APPEND != 0 && !write.from_cache;
-        let len = write.data.len() as u32;
-        as_caller!(context, caller => {
-            // What was changed through a mapping was permitted when it was mapped.
-            if !write.from_cache {
-                self.client.may_be_written(caller, write.inode, append).await?;
-            }
-            if write.kill_suid_sgid {
-                self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
-            }
-            if append {
-                self.client.append(caller, write.inode, &write.data, write.is_full).await
-            } else if write.from_cache {
-                self.client.write_mapped(caller, write.inode, write.offset, &write.data).await
-            } else {
-                let direct = write.flags & (o_flags::DIRECT | o_flags::DSYNC) != 0;
-                self.client.write(caller, write.inode, write.offset, &write.data, direct).await
-            }
-        })?;
-        if !write.from_cache {
-            self.sync_if_wanted(context, write.inode, write.handle, write.flags).await?;
+        let (handle, end) = (write.handle, write.offset.saturating_add(write.data.len() as u64));
+        let is_a_programs = !write.from_cache;
+        let written = self.write_to(context, write).await;
+        if written.is_err() && is_a_programs {
+            self.failed_writes.add(handle, context.pid, end);
         }
-        Ok(len)
+        written
     }
 
     async fn flush(&self, context: &Context, inode: InodeId, handle: u64, lock_owner: u64) -> Result<(), Errno> {
@@ -411,6 +428,7 @@ impl FileSystem for Adapter {
 
     async fn release(&self, context: &Context, inode: InodeId, handle: u64, _flags: u32) -> Result<(), Errno> {
         let caller = Caller::patient(context.credentials());
+        self.failed_writes.forget(handle);
         self.client.release_handle(&caller, inode, handle).await;
         self.client.close(context.credentials(), inode, FileHandle(handle).writes());
         Ok(())

@@ -3,6 +3,7 @@
 
 mod adapter;
 pub mod config;
+mod failed_writes;
 mod habits;
 mod keeper;
 mod process;
@@ -22,6 +23,7 @@ use tracing::info;
 
 use adapter::Adapter;
 use config::Config;
+use failed_writes::FailedWrites;
 use habits::Habits;
 use keeper::KernelCache;
 use recalls::RecallThread;
@@ -77,10 +79,12 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
     let hears_no_close = config.local_locks && config.write_back.0 == 0;
     let (kernel, sent, habits) = (Arc::clone(&notifier), Arc::clone(&arrivals), Arc::new(Habits::new()));
+    let failed_writes = Arc::<FailedWrites>::default();
     let factory = move |_| {
         let client = Client::new(Arc::clone(&shared));
         let (kernel, sent) = (Arc::clone(&kernel), Arc::clone(&sent));
-        Adapter::new(client, shared.gate(), kernel, sent, Arc::clone(&habits), hears_no_close)
+        let (habits, failed_writes) = (Arc::clone(&habits), Arc::clone(&failed_writes));
+        Adapter::new(client, shared.gate(), kernel, sent, habits, failed_writes, hears_no_close)
     };
     let mount = fuse::mount(&config.mountpoint, options, factory).map_err(|error| {
         let text = error.to_string();

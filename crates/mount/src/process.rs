@@ -6,33 +6,61 @@ use std::time::Duration;
 const LOOKS_MAX: u32 = 8;
 const FALLS_ASLEEP_WITHIN: Duration = Duration::from_micros(50);
 
+/// `truncate` and `ftruncate`, also of programs of 32 bits.
+#[cfg(target_arch = "x86_64")]
+const TRUNCATES: [i64; 6] = [libc::SYS_truncate, libc::SYS_ftruncate, 92, 93, 193, 194];
+#[cfg(not(target_arch = "x86_64"))]
+const TRUNCATES: [i64; 2] = [libc::SYS_truncate, libc::SYS_ftruncate];
+
+/// What can be seen of a thread.
+enum Seen {
+    Runs,
+    /// It waits in this call: the number of the system call, then its arguments in hexadecimal; the number is -1 in none.
+    In(String),
+    /// Not from here, as from another PID namespace.
+    Nothing,
+}
+
 /// The thread, which has asked for a lock, waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of
-/// open files; but its FUSE requests for the two are the same. False where it cannot be seen, as from another PID namespace.
+/// open files; but its FUSE requests for the two are the same. False where it cannot be seen.
 pub(crate) async fn waits_for_open_file(thread: u32) -> bool {
+    call_of(thread).await.is_some_and(|call| is_wait_for_open_file(&call))
+}
+
+/// The thread, which has asked to have a file cut, waits in `ftruncate` or `truncate`. `None` where it cannot be seen.
+pub(crate) async fn truncates(thread: u32) -> Option<bool> {
+    call_of(thread).await.map(|call| is_truncate(&call))
+}
+
+async fn call_of(thread: u32) -> Option<String> {
     for _ in 0..LOOKS_MAX {
-        match sees_wait_for_open_file(thread) {
-            Some(is) => return is,
-            None => ring::sleep(FALLS_ASLEEP_WITHIN).await,
+        match look(thread) {
+            Seen::In(call) => return Some(call),
+            Seen::Nothing => return None,
+            Seen::Runs => ring::sleep(FALLS_ASLEEP_WITHIN).await,
         }
     }
-    false
+    None
 }
 
-/// `None` while the thread runs.
-fn sees_wait_for_open_file(thread: u32) -> Option<bool> {
+fn look(thread: u32) -> Seen {
     match std::fs::read_to_string(format!("/proc/{thread}/syscall")) {
-        Ok(call) if call.trim_end() == "running" => None,
-        Ok(call) => Some(is_wait_for_open_file(&call)),
-        Err(_) => Some(false),
+        Ok(call) if call.trim_end() == "running" => Seen::Runs,
+        Ok(call) => Seen::In(call),
+        Err(_) => Seen::Nothing,
     }
 }
 
-/// `call`: the number of the system call, then its arguments in hexadecimal.
 fn is_wait_for_open_file(call: &str) -> bool {
     let mut fields = call.split_ascii_whitespace();
     let number = fields.next().and_then(|number| number.parse().ok());
     let command = fields.nth(1).and_then(|hex| u64::from_str_radix(hex.trim_start_matches("0x"), 16).ok());
     number == Some(libc::SYS_fcntl) && command == Some(libc::F_OFD_SETLKW as u64)
+}
+
+fn is_truncate(call: &str) -> bool {
+    let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
+    number.is_some_and(|number| TRUNCATES.contains(&number))
 }
 
 #[cfg(test)]
@@ -49,6 +77,9 @@ mod tests {
         assert!(!is_wait_for_open_file(&call(libc::F_SETLKW)));
         assert!(!is_wait_for_open_file("running"));
         assert!(!is_wait_for_open_file("0 0x3 0x26 0x7ffd1"));
+        assert!(is_truncate(&format!("{} 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3", libc::SYS_ftruncate)));
+        assert!(!is_truncate(&format!("{} 0x3 0x1 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3", libc::SYS_io_uring_enter)));
+        assert!(!is_truncate("-1 0x0 0x0"), "a thread of the kernel's for io_uring");
     }
 
     #[test]
@@ -66,12 +97,13 @@ mod tests {
             }
         });
         let id = starts.recv().expect("it runs");
-        while sees_wait_for_open_file(id).is_some() {}
+        while !matches!(look(id), Seen::Runs) {}
         runs.store(false, Ordering::Relaxed);
-        while sees_wait_for_open_file(id).is_none() {}
-        assert_eq!(sees_wait_for_open_file(id), Some(false), "it waits in another call");
+        while matches!(look(id), Seen::Runs) {}
+        let Seen::In(call) = look(id) else { panic!("it is there") };
+        assert!(!is_wait_for_open_file(&call) && !is_truncate(&call), "it waits in another call");
         drop(stop);
         thread.join().expect("it ends");
-        assert_eq!(sees_wait_for_open_file(0), Some(false), "nobody can be seen");
+        assert!(matches!(look(0), Seen::Nothing), "nobody can be seen");
     }
 }
