@@ -218,7 +218,7 @@ fn open(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
 
 fn read(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
     let args: abi::ReadIn = r.layout()?;
-    Ok(Operation::Read { handle: args.fh, offset: args.offset, size: args.size })
+    Ok(Operation::Read { handle: args.fh, offset: args.offset, size: args.size, flags: args.flags })
 }
 
 fn write(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
@@ -405,6 +405,15 @@ mod tests {
         };
         assert!(operation(Opcode::Write, &with(bytes_of(&head), b"data!")).is_err());
         assert!(operation(Opcode::Write, &with(bytes_of(&head), b"dat")).is_err());
+    }
+
+    #[test]
+    fn a_read_says_what_the_flags_of_its_open_file_are_now() {
+        let args = abi::ReadIn { fh: 3, offset: 8, size: 4, read_flags: 2, flags: 0o1_040_000, ..Default::default() };
+        assert!(matches!(
+            operation(Opcode::Read, bytes_of(&args)),
+            Ok(Operation::Read { handle: 3, offset: 8, size: 4, flags: 0o1_040_000 })
+        ));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) async fn dispatch<F: FileSystem>(
         Operation::Open { flags, kill_suid_sgid } => fs.open(cx, inode, flags, kill_suid_sgid).await.map(Body::opened),
         Operation::Create { name, mode, flags, .. } => fs.create(cx, inode, name, mode, flags).await.map(created),
         Operation::Tmpfile { mode, flags, .. } => fs.tmpfile(cx, inode, mode, flags).await.map(created),
-        Operation::Read { handle, offset, size } => call.read(handle, offset, size).await,
+        Operation::Read { handle, offset, size, flags } => call.read(handle, offset, size, flags).await,
         Operation::Write { handle, offset, size, flags, kill_suid_sgid, from_cache } => {
             let Some(message) = message else { return Some(Err(Errno::EIO)) };
             let (data, is_full) = (message.into_tail(size as usize), shape.is_full(size));
@@ -128,9 +128,9 @@ impl<F: FileSystem> Call<'_, F> {
         Ok(Body::ioctl(file_flags::answer(flags, form)))
     }
 
-    async fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Body, Errno> {
+    async fn read(&self, handle: u64, offset: u64, size: u32, flags: u32) -> Result<Body, Errno> {
         let (inode, size) = (self.inode, size.min(self.shape.reply_max));
-        let slices = self.fs.read(self.cx, inode, handle, offset, size).await?;
+        let slices = self.fs.read(self.cx, inode, handle, offset, size, flags).await?;
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
         if len > size as usize {
             tracing::error!(%inode, len, size, "the file system read more than was asked for");

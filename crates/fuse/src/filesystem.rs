@@ -291,7 +291,8 @@ pub trait FileSystem: 'static {
         std::future::ready(Err(Errno::ENOSYS))
     }
 
-    /// At most `size` bytes; fewer only at the end of the file.
+    /// At most `size` bytes; fewer only at the end of the file. `flags`: those of `open`, as `fcntl` may have changed them
+    /// since.
     fn read(
         &self,
         context: &Context,
@@ -299,6 +300,7 @@ pub trait FileSystem: 'static {
         handle: u64,
         offset: u64,
         size: u32,
+        flags: u32,
     ) -> impl Future<Output = Result<Vec<Slice>, Errno>>;
 
     /// The number of bytes written.

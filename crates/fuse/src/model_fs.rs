@@ -159,7 +159,15 @@ impl FileSystem for ModelFs {
         Ok((Entry::uncached(attr), self.opened()))
     }
 
-    async fn read(&self, _: &Context, inode: InodeId, _: u64, offset: u64, size: u32) -> Result<Vec<Slice>, Errno> {
+    async fn read(
+        &self,
+        _: &Context,
+        inode: InodeId,
+        _: u64,
+        offset: u64,
+        size: u32,
+        _: u32,
+    ) -> Result<Vec<Slice>, Errno> {
         let model = self.read_model();
         let bytes = model.read(inode, offset, size as usize)?;
         Ok(if bytes.is_empty() { Vec::new() } else { vec![Buf::from_slice(bytes).freeze()] })

@@ -82,6 +82,8 @@ pub(crate) enum Operation {
         handle: u64,
         offset: u64,
         size: u32,
+        /// Of the open file, as they are now.
+        flags: u32,
     },
     Statfs,
     Release {

@@ -323,6 +323,15 @@ pub fn write_synced(file: &std::fs::File, data: &[u8], offset: i64) -> io::Resul
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
 }
 
+/// Sets those of the flags of `open` that can be changed while a file is open, and takes away the others of these.
+///
+/// # Errors
+/// As above.
+pub fn set_open_flags(file: &std::fs::File, flags: i32) -> io::Result<()> {
+    // SAFETY: a plain system call on an open descriptor.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+}
+
 /// Changes the space of a range; `mode` as for `fallocate(2)`.
 ///
 /// # Errors

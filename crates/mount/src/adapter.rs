@@ -348,15 +348,14 @@ impl FileSystem for Adapter {
         &self,
         context: &Context,
         inode: InodeId,
-        handle: u64,
+        _handle: u64,
         offset: u64,
         size: u32,
+        flags: u32,
     ) -> Result<Vec<Slice>, Errno> {
-        let handle = FileHandle(handle);
-        let data = as_caller!(context, caller => {
-            self.client.read(caller, inode, offset, size, handle.is_direct()).await
-        })?;
-        if !handle.leaves_atime() {
+        let direct = flags & o_flags::DIRECT != 0;
+        let data = as_caller!(context, caller => self.client.read(caller, inode, offset, size, direct).await)?;
+        if flags & o_flags::NOATIME == 0 {
             self.client.accessed(inode);
         }
         Ok(data)
@@ -468,6 +467,7 @@ impl FileSystem for Adapter {
             self.drop_privileges(caller, target.inode, Who::of(context, false)).await?;
             self.client.copy_range(caller, from, to, len).await
         })?;
+        // Such a request does not say what the flags of its open files are now.
         if count > 0 && !FileHandle(source.handle).leaves_atime() {
             self.client.accessed(source.inode);
         }

@@ -278,6 +278,14 @@ pub(super) fn relatime(place: &Place) {
     quiet.read_at(&mut [0; 3], 0).unwrap();
     drop(quiet);
     assert_eq!(stamp(&b).0, before);
+    // Also where that is said, or taken back, after the open.
+    for (opened, since) in [(0, libc::O_NOATIME), (libc::O_NOATIME, 0)] {
+        let reader = File::options().read(true).custom_flags(opened).open(&a).unwrap();
+        syscall::set_open_flags(&reader, since).unwrap();
+        tick();
+        reader.read_at(&mut [0; 3], 0).unwrap();
+        assert_eq!(stamp(&a).0 == before, since == libc::O_NOATIME, "{opened:o}");
+    }
     fs::create_dir(place.here.join("d")).unwrap();
     let before = stamp(&place.there.join("d")).0;
     tick();

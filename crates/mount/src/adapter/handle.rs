@@ -23,11 +23,10 @@ pub(super) fn is_writable(flags: u32) -> bool {
 
 const WRITES: u64 = 1;
 const LEAVES_ATIME: u64 = 2;
-const DIRECT: u64 = 4;
-const SYNCS_DATA: u64 = 8;
-const SYNCS_ALL: u64 = 16;
+const SYNCS_DATA: u64 = 4;
+const SYNCS_ALL: u64 = 8;
 /// The number of the open file is above these bits.
-const NUMBER_SHIFT: u32 = 5;
+const NUMBER_SHIFT: u32 = 4;
 
 /// Says what the open was for, and is no other open file's: locks belong to it. All else is kept per inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +40,6 @@ impl FileHandle {
             number << NUMBER_SHIFT
                 | bit(is_writable(flags), WRITES)
                 | bit(flags & o_flags::NOATIME != 0, LEAVES_ATIME)
-                | bit(flags & o_flags::DIRECT != 0, DIRECT)
                 | bit(flags & o_flags::DSYNC != 0, SYNCS_DATA)
                 | bit(flags & o_flags::FULL_SYNC != 0, SYNCS_ALL),
         )
@@ -57,14 +55,10 @@ impl FileHandle {
         self.0 & WRITES != 0
     }
 
-    /// It was opened with `O_NOATIME`: to read through it leaves the access time as it is.
+    /// It was opened with `O_NOATIME`: to read through it leaves the access time as it is, where the request does not say
+    /// otherwise.
     pub(super) fn leaves_atime(self) -> bool {
         self.0 & LEAVES_ATIME != 0
-    }
-
-    /// It was opened with `O_DIRECT`: to read through it goes past what is cached.
-    pub(super) fn is_direct(self) -> bool {
-        self.0 & DIRECT != 0
     }
 
     /// How durable a change through it has to be when it is answered, where a write also says so by its own `flags`; `None`:
@@ -86,17 +80,16 @@ mod tests {
 
     #[test]
     fn a_handle_says_which_open_file_it_is_and_what_the_open_asked_for() {
-        let all = libc::O_RDWR | libc::O_NOATIME | libc::O_DIRECT | libc::O_SYNC;
+        let all = libc::O_RDWR | libc::O_NOATIME | libc::O_SYNC;
         for number in [0, 1, u64::MAX >> NUMBER_SHIFT] {
             let (plain, full) = (FileHandle::new(number, 0), FileHandle::new(number, all as u32));
             assert_eq!((plain.number(), full.number()), (number, number));
-            assert!(!plain.writes() && !plain.leaves_atime() && !plain.is_direct());
-            assert!(full.writes() && full.leaves_atime() && full.is_direct());
+            assert!(!plain.writes() && !plain.leaves_atime());
+            assert!(full.writes() && full.leaves_atime());
         }
         assert!(FileHandle::new(1, libc::O_WRONLY as u32).writes());
         let one = |flags: i32| FileHandle::new(1, flags as u32);
         assert!(one(libc::O_NOATIME).leaves_atime() && !one(!libc::O_NOATIME).leaves_atime());
-        assert!(one(libc::O_DIRECT).is_direct() && !one(!libc::O_DIRECT).is_direct());
     }
 
     #[test]

@@ -98,7 +98,15 @@ impl FileSystem for Odd {
         self.inner.lookup(cx, parent, name).await
     }
 
-    async fn read(&self, cx: &Context, inode: InodeId, handle: u64, at: u64, size: u32) -> Result<Vec<Slice>, Errno> {
+    async fn read(
+        &self,
+        cx: &Context,
+        inode: InodeId,
+        handle: u64,
+        at: u64,
+        size: u32,
+        flags: u32,
+    ) -> Result<Vec<Slice>, Errno> {
         match at {
             HANG => {
                 self.hanging.fetch_add(1, Ordering::SeqCst);
@@ -124,7 +132,7 @@ impl FileSystem for Odd {
                 Ok(vec![Slice::from_vec(vec![2; size as usize])])
             }
             MANY_PARTS => Ok((0..size).map(|i| Slice::from_vec(vec![i as u8])).collect()),
-            _ => self.inner.read(cx, inode, handle, at, size).await,
+            _ => self.inner.read(cx, inode, handle, at, size, flags).await,
         }
     }
 
