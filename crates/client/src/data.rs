@@ -22,6 +22,7 @@ use crate::own::Own;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
+use crate::unwritten::landing::Passage;
 
 /// What a sync makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -319,7 +320,7 @@ impl Client {
     ) -> Result<(), Errno> {
         let len = data.len() as u64;
         let (began, _growth) = self.change_begins(inode, offset + len)?;
-        let passage = self.shared.landings.passage(len);
+        let passage = self.shared.landings.passage(layout, offset, len);
         let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
@@ -334,9 +335,8 @@ impl Client {
             }
         };
         if result.is_ok() {
-            let rate = passage.map_or(0, |passage| passage.has_landed(len));
+            passage.into_iter().for_each(Passage::has_landed);
             self.shared.with_file(inode, |file| {
-                file.unwritten.landed_at(rate);
                 file.end.versions.clear();
                 file.wrote(offset, len, Shared::wall_clock());
                 file.change_ended(began);

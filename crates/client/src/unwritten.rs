@@ -43,6 +43,7 @@ use crate::patience::Patience;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unwritten::flight::Flight;
+use crate::unwritten::landing::Cargo;
 use crate::unwritten::runs::Runs;
 
 pub(crate) mod crowd;
@@ -95,7 +96,7 @@ pub(crate) struct Unwritten {
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
-    /// Bytes per second at which the last of it has landed; 0: not known.
+    /// Bytes per second that land in the slowest of its groups, when that was looked at last; 0: not known.
     rate: u64,
     /// Its targets were short of space when that was looked at last: nothing more is kept back.
     short: bool,
@@ -223,11 +224,6 @@ impl Unwritten {
         self.versions.clear();
     }
 
-    /// Something of the file has landed at this rate, if that is known.
-    pub(crate) fn landed_at(&mut self, rate: u64) {
-        self.rate = if rate == 0 { self.rate } else { rate };
-    }
-
     fn saw(&mut self, board: &Board, stripe: u32, version: u64) {
         if board.holds(self.lease, Instant::now()) {
             let known = self.versions.entry(stripe).or_insert(version);
@@ -342,10 +338,10 @@ impl Client {
             loop {
                 ring::sleep(AGE_MAX).await;
                 let (board, now, short) = (&client.shared.board, Instant::now(), !client.has_room(inode));
-                client.shared.landings.look(now);
                 let looked = client.shared.with_file(inode, |file| {
                     let unwritten = &mut file.unwritten;
                     unwritten.short = short;
+                    unwritten.rate = client.shared.landings.rate(now, &file.layout.groups);
                     unwritten.watched = !unwritten.is_clean();
                     unwritten.leave_nothing_behind();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
@@ -477,9 +473,10 @@ impl Client {
             // One more run, where a part of one stays.
             shared.metrics.unwritten.change(before, unwritten.weight());
             unwritten.flights += 1;
-            let at = unwritten.at;
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, at, kept, begun: now, landed: false };
-            shared.landings.begins(now);
+            let (at, mut cargo) = (unwritten.at, Cargo::default());
+            runs.iter().for_each(|(offset, run)| cargo.add(&file.layout, offset, run.bytes().len() as u64));
+            shared.landings.begins(now, &cargo);
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, at, kept, cargo, landed: false };
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)

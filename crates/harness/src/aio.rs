@@ -62,16 +62,28 @@ impl Aio {
     /// # Errors
     /// As above, and of the write.
     pub fn write_beside(&self, file: &File, pages: &Pages, offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
+        self.write(file, NonNull::from(pages).addr().get() as u64, offset, meanwhile)
+    }
+
+    /// Writes from memory that is not there.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn write_from_nowhere(&self, file: &File, offset: u64) -> io::Result<usize> {
+        self.write(file, 4096, offset, || {})
+    }
+
+    fn write(&self, file: &File, buffer: u64, offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
         let mut request = Request {
             opcode: PWRITE,
             fd: u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?,
-            buffer: NonNull::from(pages).addr().get() as u64,
+            buffer,
             len: size_of::<Pages>() as u64,
             offset: i64::try_from(offset).map_err(io::Error::other)?,
             ..Request::default()
         };
         let mut list = [&raw mut request];
-        // SAFETY: one request of an open file, whose bytes live until it is waited for below.
+        // SAFETY: one request of an open file, whose bytes live until it is waited for below, or are nowhere, which the kernel says.
         checked(unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_mut_ptr()) })?;
         meanwhile();
         let mut event = Event::default();

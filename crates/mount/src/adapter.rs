@@ -19,7 +19,7 @@ use types::name::Name;
 use types::xattr;
 
 use self::handle::{FileHandle, is_writable, o_flags};
-use crate::failed_writes::FailedWrites;
+use crate::failed_writes::{FailedWrites, Wish};
 use crate::habits::{self, Habits};
 use crate::process;
 use crate::who::Who;
@@ -223,9 +223,13 @@ impl FileSystem for Adapter {
         handle: Option<u64>,
         change: SetAttr,
     ) -> Result<Attributes, Errno> {
-        if self.failed_writes.are_taken_back(handle, context.pid, &change).await {
-            return as_caller!(context, caller => self.client.getattr(caller, inode).await)
-                .map(|known| Attributes::uncached(known.attr));
+        match self.failed_writes.wish(handle, context.pid, &change).await {
+            Wish::Programs => {}
+            Wish::Unclear => return Err(Errno::EINTR),
+            Wish::Kernels => {
+                return as_caller!(context, caller => self.client.getattr(caller, inode).await)
+                    .map(|known| Attributes::uncached(known.attr));
+            }
         }
         // The kernel tells of a truncate by itself whether the caller is privileged.
         let who = Who::of(context, change.size.is_some());
@@ -362,11 +366,10 @@ impl FileSystem for Adapter {
     }
 
     async fn write(&self, context: &Context, write: Write) -> Result<u32, Errno> {
-        let (handle, end) = (write.handle, write.offset.saturating_add(write.data.len() as u64));
-        let is_a_programs = !write.from_cache;
+        let (handle, is_a_programs) = (write.handle, !write.from_cache);
         let written = self.write_to(context, write).await;
         if written.is_err() && is_a_programs {
-            self.failed_writes.add(handle, context.pid, end);
+            self.failed_writes.add(handle, context.pid);
         }
         written
     }

@@ -8,10 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use types::attr::SetAttr;
 
-use crate::process;
+use crate::process::{self, Cutter};
+
+/// The kernel cuts right after the answer; but this process may stand still.
+const CUT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The last one of each open file, of those after which the kernel has asked for nothing yet.
 #[derive(Default)]
@@ -20,18 +24,34 @@ pub(crate) struct FailedWrites {
     count: AtomicUsize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Failed {
     thread: u32,
-    end: u64,
+    at: Instant,
+}
+
+impl Failed {
+    fn is_new(&self) -> bool {
+        self.at.elapsed() < CUT_WITHIN
+    }
+}
+
+/// Who wants a file to be cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Programs,
+    /// The kernel takes back what there may be of a failed write.
+    Kernels,
+    /// It may be either. The kernel does not look at the answer, and a program that is told of an interruption asks again, and
+    /// has it then.
+    Unclear,
 }
 
 impl FailedWrites {
-    /// A write through this open file has failed, or a part of one, that would have reached to `end`.
-    pub(crate) fn add(&self, handle: u64, thread: u32, end: u64) {
+    /// A write of this thread through this open file has failed, or a part of one.
+    pub(crate) fn add(&self, handle: u64, thread: u32) {
         let mut table = self.table();
-        let before = table.get(&handle).filter(|before| before.thread == thread).map_or(0, |before| before.end);
-        table.insert(handle, Failed { thread, end: end.max(before) });
+        table.insert(handle, Failed { thread, at: Instant::now() });
         self.count.store(table.len(), Ordering::Release);
     }
 
@@ -40,16 +60,17 @@ impl FailedWrites {
         self.take(handle);
     }
 
-    /// The kernel takes back what there may be of a failed write of this thread, by a change that it has asked for through this
-    /// open file.
-    pub(crate) async fn are_taken_back(&self, handle: Option<u64>, thread: u32, change: &SetAttr) -> bool {
-        let Some((handle, size)) = handle.zip(size_alone(change)) else { return false };
+    /// Whose wish a change is that this thread has asked for through this open file.
+    pub(crate) async fn wish(&self, handle: Option<u64>, thread: u32, change: &SetAttr) -> Wish {
+        let Some(handle) = handle.filter(|_| is_size_alone(change)) else { return Wish::Programs };
         // The kernel's comes first.
-        let Some(failed) = self.take(handle).filter(|failed| failed.thread == thread) else { return false };
-        match process::truncates(thread).await {
-            Some(truncates) => !truncates,
-            // A program can ask again for what is left out here; what is cut is lost.
-            None => size < failed.end,
+        let has_failed = self.take(handle).is_some_and(|failed| failed.thread == thread && failed.is_new());
+        // Also a write that never came here may have failed, for its buffer.
+        let cutter = process::cutter(thread, if has_failed { process::LOOKS_MAX } else { 1 }).await;
+        match cutter {
+            Cutter::Submits => Wish::Kernels,
+            Cutter::Unclear if has_failed => Wish::Unclear,
+            Cutter::Unclear | Cutter::Truncates => Wish::Programs,
         }
     }
 
@@ -68,11 +89,10 @@ impl FailedWrites {
     }
 }
 
-/// The size that is all the kernel changes by itself.
-fn size_alone(change: &SetAttr) -> Option<u64> {
+/// That is all that the kernel changes by itself.
+fn is_size_alone(change: &SetAttr) -> bool {
     let SetAttr { size, kill_suid_sgid, kill_sgid, .. } = *change;
-    let alone = SetAttr { size, kill_suid_sgid, kill_sgid, ..SetAttr::default() };
-    size.filter(|_| *change == alone)
+    size.is_some() && *change == SetAttr { size, kill_suid_sgid, kill_sgid, ..SetAttr::default() }
 }
 
 #[cfg(test)]
@@ -83,47 +103,31 @@ mod tests {
         SetAttr { size: Some(size), kill_suid_sgid: true, ..SetAttr::default() }
     }
 
-    fn asked(failed: &FailedWrites, handle: Option<u64>, thread: u32, change: &SetAttr) -> bool {
+    fn wish(failed: &FailedWrites, handle: Option<u64>, thread: u32, change: &SetAttr) -> Wish {
         let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
-        ring.run(failed.are_taken_back(handle, thread, change))
+        ring.run(failed.wish(handle, thread, change))
     }
 
-    /// Of thread 0 nothing can be seen; this one is in no `ftruncate`.
+    /// Of thread 0 nothing can be seen.
     #[test]
-    fn a_cut_that_nobody_asked_for_is_known_by_its_thread_and_open_file() {
-        // SAFETY: a system call without arguments.
-        let this = unsafe { libc::gettid() } as u32;
+    fn a_cut_that_nobody_may_have_asked_for_is_known_by_its_thread_and_open_file() {
         let failed = FailedWrites::default();
         let then = |handle, thread, change: &SetAttr| {
-            failed.add(7, 0, 4096);
-            asked(&failed, handle, thread, change)
+            failed.add(7, 0);
+            wish(&failed, handle, thread, change)
         };
-        assert!(then(Some(7), 0, &cut(0)));
-        assert!(!asked(&failed, Some(7), 0, &cut(0)), "the second is a program's");
-        assert!(!then(Some(7), 0, &cut(4096)), "the kernel knows a shorter file");
-        assert!(!then(Some(7), this, &cut(0)) && !then(Some(8), 0, &cut(0)) && !then(None, 0, &cut(0)));
-        assert!(!then(Some(7), 0, &SetAttr { mode: Some(0o644), ..cut(0) }));
-        [4096, 100].into_iter().for_each(|end| failed.add(7, 0, end));
-        assert!(asked(&failed, Some(7), 0, &cut(200)), "both were parts of it");
-        failed.add(7, 0, 4096);
+        assert_eq!(then(Some(7), 0, &cut(0)), Wish::Unclear);
+        assert_eq!(wish(&failed, Some(7), 0, &cut(0)), Wish::Programs, "it asks again");
+        for (handle, thread) in [(Some(7), u32::MAX), (Some(8), 0), (None, 0)] {
+            assert_eq!(then(handle, thread, &cut(0)), Wish::Programs);
+        }
+        assert_eq!(then(Some(7), 0, &SetAttr { mode: Some(0o644), ..cut(0) }), Wish::Programs);
+        failed.add(7, 0);
         failed.forget(7);
-        assert!(!asked(&failed, Some(7), 0, &cut(0)));
-    }
-
-    #[test]
-    fn a_thread_that_can_be_seen_tells_by_its_call() {
-        let failed = FailedWrites::default();
-        let (told, tells) = std::sync::mpsc::channel();
-        let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let waits = std::thread::spawn(move || {
-            // SAFETY: a system call without arguments.
-            told.send(unsafe { libc::gettid() } as u32).expect("the test listens");
-            stopped.recv().expect_err("nothing is sent");
-        });
-        let thread = tells.recv().expect("it runs");
-        failed.add(7, thread, 100);
-        assert!(asked(&failed, Some(7), thread, &cut(4096)), "whatever the size");
-        drop(stop);
-        waits.join().expect("it ends");
+        assert_eq!(wish(&failed, Some(7), 0, &cut(0)), Wish::Programs);
+        let long_ago = Instant::now().checked_sub(2 * CUT_WITHIN).expect("the machine runs for longer");
+        failed.table().insert(7, Failed { thread: 0, at: long_ago });
+        failed.count.store(1, Ordering::Release);
+        assert_eq!(wish(&failed, Some(7), 0, &cut(0)), Wish::Programs);
     }
 }

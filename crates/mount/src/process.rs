@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// How often a thread is looked at that has yet to fall asleep in its call, and how long that may take each time.
-const LOOKS_MAX: u32 = 8;
+pub(crate) const LOOKS_MAX: u32 = 8;
 const FALLS_ASLEEP_WITHIN: Duration = Duration::from_micros(50);
 
 /// `truncate` and `ftruncate`, also of programs of 32 bits.
@@ -24,16 +24,38 @@ enum Seen {
 /// The thread, which has asked for a lock, waits in `fcntl(F_OFD_SETLKW)`. Linux finds deadlocks of processes alone, not of
 /// open files; but its FUSE requests for the two are the same. False where it cannot be seen.
 pub(crate) async fn waits_for_open_file(thread: u32) -> bool {
-    call_of(thread).await.is_some_and(|call| is_wait_for_open_file(&call))
+    call_of(thread, LOOKS_MAX).await.is_some_and(|call| is_wait_for_open_file(&call))
 }
 
-/// The thread, which has asked to have a file cut, waits in `ftruncate` or `truncate`. `None` where it cannot be seen.
-pub(crate) async fn truncates(thread: u32) -> Option<bool> {
-    call_of(thread).await.map(|call| is_truncate(&call))
+/// What a thread is at that has asked to have a file cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cutter {
+    /// In `ftruncate` or `truncate`.
+    Truncates,
+    /// In `io_submit`, which cuts nothing.
+    Submits,
+    /// It cannot be seen, or may do either, as by io_uring.
+    Unclear,
 }
 
-async fn call_of(thread: u32) -> Option<String> {
-    for _ in 0..LOOKS_MAX {
+/// `looks`: how often it is looked at where it runs, in case it is about to fall asleep.
+pub(crate) async fn cutter(thread: u32, looks: u32) -> Cutter {
+    call_of(thread, looks).await.map_or(Cutter::Unclear, |call| Cutter::by(&call))
+}
+
+impl Cutter {
+    fn by(call: &str) -> Self {
+        let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
+        match number {
+            Some(number) if TRUNCATES.contains(&number) => Self::Truncates,
+            Some(libc::SYS_io_submit) => Self::Submits,
+            _ => Self::Unclear,
+        }
+    }
+}
+
+async fn call_of(thread: u32, looks: u32) -> Option<String> {
+    for _ in 0..looks {
         match look(thread) {
             Seen::In(call) => return Some(call),
             Seen::Nothing => return None,
@@ -58,11 +80,6 @@ fn is_wait_for_open_file(call: &str) -> bool {
     number == Some(libc::SYS_fcntl) && command == Some(libc::F_OFD_SETLKW as u64)
 }
 
-fn is_truncate(call: &str) -> bool {
-    let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
-    number.is_some_and(|number| TRUNCATES.contains(&number))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -77,9 +94,10 @@ mod tests {
         assert!(!is_wait_for_open_file(&call(libc::F_SETLKW)));
         assert!(!is_wait_for_open_file("running"));
         assert!(!is_wait_for_open_file("0 0x3 0x26 0x7ffd1"));
-        assert!(is_truncate(&format!("{} 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3", libc::SYS_ftruncate)));
-        assert!(!is_truncate(&format!("{} 0x3 0x1 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3", libc::SYS_io_uring_enter)));
-        assert!(!is_truncate("-1 0x0 0x0"), "a thread of the kernel's for io_uring");
+        let cutter = |call: i64| Cutter::by(&format!("{call} 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3"));
+        assert_eq!((cutter(libc::SYS_ftruncate), cutter(libc::SYS_io_submit)), (Cutter::Truncates, Cutter::Submits));
+        assert_eq!(cutter(libc::SYS_io_uring_enter), Cutter::Unclear);
+        assert_eq!(Cutter::by("-1 0x0 0x0"), Cutter::Unclear, "a thread of the kernel's for io_uring");
     }
 
     #[test]
@@ -101,7 +119,8 @@ mod tests {
         runs.store(false, Ordering::Relaxed);
         while matches!(look(id), Seen::Runs) {}
         let Seen::In(call) = look(id) else { panic!("it is there") };
-        assert!(!is_wait_for_open_file(&call) && !is_truncate(&call), "it waits in another call");
+        assert!(!is_wait_for_open_file(&call), "it waits in another call");
+        assert_eq!(Cutter::by(&call), Cutter::Unclear);
         drop(stop);
         thread.join().expect("it ends");
         assert!(matches!(look(0), Seen::Nothing), "nobody can be seen");

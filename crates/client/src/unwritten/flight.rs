@@ -12,7 +12,7 @@ use types::layout::Layout;
 use types::time::Timestamp;
 use wire::v1::storage;
 
-use super::landing::rate;
+use super::landing::Cargo;
 use super::runs::{Run, Runs};
 use super::{TRY_AGAIN, Unwritten, give_up};
 use crate::caller::Caller;
@@ -29,22 +29,19 @@ pub(super) struct Flight {
     pub(super) at: Timestamp,
     /// How many writes were kept back before it, where these are all.
     pub(super) kept: Option<u64>,
-    pub(super) begun: Instant,
+    pub(super) cargo: Cargo,
     pub(super) landed: bool,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let now = Instant::now();
-        let landed = if self.landed { self.runs.weight() } else { 0 };
-        self.shared.landings.ends(now, landed);
+        self.shared.landings.ends(now, &self.cargo, self.landed);
         let change = self.shared.with_file(self.inode, |file| {
             let unwritten = &mut file.unwritten;
             let before = unwritten.weight();
             unwritten.flights = unwritten.flights.saturating_sub(1);
-            if self.landed {
-                unwritten.landed_at(rate(landed as u64, now.saturating_duration_since(self.begun)));
-            }
+            unwritten.rate = self.shared.landings.rate(now, &file.layout.groups);
             match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
                 Some(_) if self.landed => unwritten.written = self.kept.unwrap_or(unwritten.written),
                 Some(flown) => {

@@ -26,7 +26,7 @@ pub(super) const GATHER_MAX: usize = 256 << 10;
 /// ...up to this. It is kept back where one rail leads to its objects, since over several it goes in parts, and while long
 /// pieces go to fewer other files than the mount has threads: else all CPUs have something to do, and would have more to do for
 /// the memory that is kept.
-pub(super) const WRITE_MAX: usize = 2 << 20;
+const WRITE_MAX: usize = 2 << 20;
 /// With so much of a file, whoever writes a long piece waits...
 const LONG_FILE_MAX: usize = 4 << 20;
 /// ...and with so much, whoever writes more.
@@ -141,15 +141,17 @@ impl Client {
             if !pieces.all(|piece| is_fresh || unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;
             }
-            let (before, term) = (unwritten.weight(), unwritten.lease.term());
-            // As long as nothing is known of this file's targets, those of all files tell.
-            let in_time = if unwritten.rate == 0 { usize::MAX } else { allowed(unwritten.rate, term) };
+            if unwritten.is_clean() {
+                unwritten.rate = shared.landings.rate(now, &layout.groups);
+            }
+            let (before, in_time) = (unwritten.weight(), allowed(unwritten.rate, unwritten.lease.term()));
             let room = in_time.min(if is_long { LONG_FILE_MAX } else { FILE_MAX });
             if before + data.len() > room {
                 return if data.len() > in_time { Kept::No } else { Kept::Full };
             }
-            let room = shared.landings.allowed(term).min(shared.config.write_back);
-            if shared.metrics.unwritten.get() + data.len() > room {
+            // Of several files that are asked for at once all has to be there in time.
+            let room = if unwritten.rate == 0 { usize::MAX } else { in_time };
+            if shared.metrics.unwritten.get() + data.len() > room.min(shared.config.write_back) {
                 return Kept::No;
             }
             if is_long {

@@ -1,7 +1,7 @@
 use types::attr::{Attr, SetAttr};
 use wire::v1::meta::InodeReply;
 
-use super::keeping::{GATHER_MAX, Kept, OBJECT_LONG, WRITE_MAX};
+use super::keeping::{GATHER_MAX, Kept, OBJECT_LONG};
 use super::readers::errno_of_reader;
 use super::*;
 use crate::file::Intent;
@@ -46,13 +46,17 @@ fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_aga
 fn no_more_is_kept_back_than_a_slow_link_takes_in_time() {
     test_client::run(async |client| {
         keep_back(&client, b"some");
-        let landings = &client.shared.landings;
+        let (landings, layout) = (&client.shared.landings, test_client::layout());
+        let mut cargo = Cargo::default();
+        cargo.add(&layout, 0, 1 << 20);
         let flown = |seconds| {
             let now = Instant::now();
-            landings.begins(now);
-            landings.ends(now + Duration::from_secs(seconds), 1 << 20);
+            landings.begins(now, &cargo);
+            landings.ends(now + Duration::from_secs(seconds), &cargo, true);
+            client.shared.with_file(FILE, |file| file.unwritten.rate = landings.rate(now, &layout.groups));
         };
         let more = |len| client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(vec![1; len]));
+        assert!(matches!(more(1 << 20), Ok(Kept::Full)), "nothing is known");
         // A term of 100 s.
         flown(1);
         assert!(matches!(more(1 << 20), Ok(Kept::Yes { .. })));
@@ -60,9 +64,6 @@ fn no_more_is_kept_back_than_a_slow_link_takes_in_time() {
         assert!(matches!(more(1 << 20), Ok(Kept::No)), "the link is slow");
         (0..64).for_each(|_| flown(0));
         assert!(matches!(more(1 << 20), Ok(Kept::Yes { .. })), "it is not any more");
-        client.shared.with_file(FILE, |file| file.unwritten.landed_at(50_000));
-        assert!(matches!(more(1 << 20), Ok(Kept::Full)), "the targets of this file are slow");
-        assert!(matches!(more(WRITE_MAX), Ok(Kept::No)));
     });
 }
 
@@ -191,7 +192,7 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
 fn of_a_run_that_is_written_in_part_both_parts_count() {
     test_client::run(async |client| {
         let first = vec![1; GATHER_MAX];
-        client.shared.landings.passage(1 << 30).expect("it tells").has_landed(1 << 30);
+        client.shared.landings.passage(&test_client::layout(), 0, 1 << 30).expect("it tells").has_landed();
         keep_back(&client, &first);
         for n in 1.. {
             let data = Slice::from_vec(vec![2; GATHER_MAX - 1]);

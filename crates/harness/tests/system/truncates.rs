@@ -100,6 +100,9 @@ fn a_write_that_nobody_waits_for_and_that_fails_cuts_off_nothing_of_what_others_
     let beyond = 1 << 62;
     let refused = aio.write_beside(&ours, &Pages([b'y'; 64 << 10]), beyond, || {}).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EFBIG));
+    // Of this one the mount hears nothing.
+    let fault = aio.write_from_nowhere(&ours, beyond / 2).unwrap_err();
+    assert_eq!(fault.raw_os_error(), Some(libc::EFAULT));
     for path in [&path, &other.point.join("f")] {
         let content = fs::read(path).unwrap();
         assert!(content.len() == 1 << 20 && content.iter().all(|&byte| byte == b'x'), "{} bytes", content.len());
