@@ -62,11 +62,23 @@ impl Aio {
     /// # Errors
     /// As above, and of the write.
     pub fn write_beside(&self, file: &File, pages: &Pages, offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
+        self.run(file, &pages.0, offset, meanwhile)
+    }
+
+    /// Appends to a file that was opened for that.
+    ///
+    /// # Errors
+    /// As above, and of the write.
+    pub fn append(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.run(file, bytes, 0, || {})
+    }
+
+    fn run(&self, file: &File, bytes: &[u8], offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
         let mut request = Request {
             opcode: PWRITE,
             fd: u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?,
-            buffer: NonNull::from(pages).addr().get() as u64,
-            len: size_of::<Pages>() as u64,
+            buffer: NonNull::from(bytes).addr().get() as u64,
+            len: bytes.len() as u64,
             offset: i64::try_from(offset).map_err(io::Error::other)?,
             ..Request::default()
         };
