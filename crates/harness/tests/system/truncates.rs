@@ -96,16 +96,16 @@ fn a_write_that_nobody_waits_for_and_that_fails_cuts_off_nothing_of_what_others_
     let other = cluster.mount_again(&[]);
     let (path, aio) = (cluster.path("f"), Aio::new().unwrap());
     let ours = File::create(&path).unwrap();
-    fs::write(other.path("f"), vec![b'x'; 1 << 20]).unwrap();
+    fs::write(other.point.join("f"), vec![b'x'; 1 << 20]).unwrap();
     let beyond = 1 << 62;
     let refused = aio.write_beside(&ours, &Pages([b'y'; 64 << 10]), beyond, || {}).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EFBIG));
-    for path in [&path, &other.path("f")] {
+    for path in [&path, &other.point.join("f")] {
         let content = fs::read(path).unwrap();
         assert!(content.len() == 1 << 20 && content.iter().all(|&byte| byte == b'x'), "{} bytes", content.len());
     }
     // What a program asks for after a failed write is done.
     assert_eq!(ours.write_at(b"y", beyond).unwrap_err().raw_os_error(), Some(libc::EFBIG));
     ours.set_len(4096).unwrap();
-    assert_eq!(fs::metadata(other.path("f")).unwrap().len(), 4096);
+    assert_eq!(fs::metadata(other.point.join("f")).unwrap().len(), 4096);
 }

@@ -204,7 +204,13 @@ mod tests {
     }
 
     fn identity() -> Identity {
-        Identity { key: ClusterKey::from_bytes([7; 32]), cluster: String::new(), name: "test".into(), incarnation: 1 }
+        Identity {
+            key: ClusterKey::from_bytes([7; 32]),
+            cluster: String::new(),
+            name: "test".into(),
+            incarnation: 1,
+            node: String::new(),
+        }
     }
 
     #[test]
