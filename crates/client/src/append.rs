@@ -24,6 +24,7 @@ use wire::v1::meta;
 use wire::v1::storage::{self, ObjectStat};
 
 use crate::caller::Caller;
+use crate::end::Place;
 use crate::file::File;
 use crate::lease::{Lease, Subject};
 use crate::retry::Sent;
@@ -67,8 +68,9 @@ fn room(layout: &Layout, extent: &Extent, size: u64, sent: &Sent) -> Room {
 }
 
 impl Client {
-    /// Writes all of `data` at the end of the file as it is when it is written. The file is open for writing. Nobody else's
-    /// comes between this and the rest of the same write, if that follows soon: `unfinished`.
+    /// Writes all of `data` at the end of the file as it is when it is written, after those who have a `place` before its own.
+    /// The file is open for writing. Nobody else's comes between this and the rest of the same write, if that follows soon:
+    /// `unfinished`.
     ///
     /// # Errors
     /// `EBADF` where it is not open here, `EFBIG`, `EINTR` before anything is written, `EIO` where a lock on it was lost or
@@ -77,13 +79,14 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         inode: InodeId,
+        place: Place,
         data: &Slice,
         unfinished: bool,
     ) -> Result<(), Errno> {
         if data.is_empty() {
             return Ok(());
         }
-        let place = self.place_at_end(caller, inode).await?;
+        self.first_at_end(caller, &place).await?;
         if self.write_draft(caller, inode, None, data).await? || self.write_inline(caller, inode, 0, data, true).await?
         {
             return Ok(());
@@ -362,7 +365,11 @@ mod tests {
         let inode = InodeId(77);
         test_client::run(async |client| {
             client.shared.with_new_file(inode, || test_client::file(inode), |file| file.add_handle(true));
-            let soon = async || ring::timeout(Duration::from_millis(10), client.place_at_end(&caller, inode)).await;
+            let soon = async || {
+                let place = client.place_to_append(inode, 0);
+                let first = ring::timeout(Duration::from_millis(10), client.first_at_end(&caller, &place)).await;
+                first.map(|first| first.map(|()| place))
+            };
             let first = soon().await.expect("nobody is before").expect("no signal");
             assert!(soon().await.is_err());
             let turn = client.turn_of(&caller, first).await.expect("it is open");

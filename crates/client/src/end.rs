@@ -38,8 +38,8 @@ const LOOK_IF_FREE: Duration = Duration::from_millis(1);
 pub(crate) struct End {
     /// The turn of who works at the end or gives it back: others of this client wait.
     turn: Option<u64>,
-    /// Those who are going to work there, in the order in which they came.
-    queue: VecDeque<u64>,
+    /// Those who are going to work there, in the order in which they shall.
+    queue: VecDeque<Waiting>,
     held: bool,
     /// Another client waits for it.
     wanted: bool,
@@ -63,6 +63,16 @@ impl Default for End {
             versions: BTreeMap::new(),
         }
     }
+}
+
+/// One who is going to work at the end of a file.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    number: u64,
+    /// Of who appends: where the kernel takes the end for.
+    offset: Option<u64>,
+    /// It was the first of all, and works for its turn by now.
+    has_begun: bool,
 }
 
 /// What can be done about an end that others wait for.
@@ -93,19 +103,44 @@ impl End {
         self.versions.clear();
     }
 
-    /// Nobody came before who is still to have it.
+    /// Last; but who appends comes before those who do so behind its `offset`, unless they have begun.
+    fn enqueue(&mut self, number: u64, offset: Option<u64>) {
+        let follows = |other: &Waiting| !other.has_begun && offset.is_some_and(|offset| other.offset > Some(offset));
+        let at = self.queue.iter().position(follows).unwrap_or(self.queue.len());
+        self.queue.insert(at, Waiting { number, offset, has_begun: false });
+    }
+
+    fn dequeue(&mut self, number: u64) {
+        self.queue.retain(|waiting| waiting.number != number);
+    }
+
+    /// Nobody is before who is still to have it.
     fn take_turn(&mut self, number: u64) -> bool {
         let free = self.turn.is_none() && !self.is_behind(number);
         if free {
             self.turn = Some(number);
-            self.queue.pop_front();
+            self.dequeue(number);
         }
         free
     }
 
-    /// Somebody came before who neither had the turn nor went.
+    /// Somebody is before who neither had the turn nor went. Who appends and has not begun is before those alone who append:
+    /// what it waits for may be for another one to end who needs a turn for that.
     fn is_behind(&self, number: u64) -> bool {
-        self.queue.front().is_some_and(|&first| first != number)
+        let Some(at) = self.queue.iter().position(|waiting| waiting.number == number) else {
+            return !self.queue.is_empty();
+        };
+        let appends = self.queue[at].offset.is_some();
+        self.queue.range(..at).any(|before| appends || before.has_begun || before.offset.is_none())
+    }
+
+    /// Who appends begins where nobody is before.
+    fn begin(&mut self, number: u64) -> bool {
+        let first = !self.is_behind(number);
+        if first && let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.number == number) {
+            waiting.has_begun = true;
+        }
+        first
     }
 
     /// Before all who wait for it.
@@ -137,7 +172,7 @@ pub(crate) fn held(inode: InodeId) -> HeldLock {
 }
 
 /// A place in the queue of those who work at the end, until it is dropped.
-pub(crate) struct Place {
+pub struct Place {
     shared: Arc<Shared>,
     inode: InodeId,
     number: u64,
@@ -145,7 +180,7 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.with_file(self.inode, |file| file.end.queue.retain(|&number| number != self.number));
+        self.shared.with_file(self.inode, |file| file.end.dequeue(self.number));
     }
 }
 
@@ -174,29 +209,36 @@ impl Client {
     /// # Errors
     /// `EBADF` where it is not open, `EINTR`.
     pub(crate) async fn turn_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Turn, Errno> {
-        self.turn_of(caller, self.queue_at_end(inode)).await
+        self.turn_of(caller, self.queue_at_end(inode, None)).await
     }
 
-    fn queue_at_end(&self, inode: InodeId) -> Place {
+    fn queue_at_end(&self, inode: InodeId, offset: Option<u64>) -> Place {
         let number = self.shared.locks.number();
-        self.shared.with_file(inode, |file| file.end.queue.push_back(number));
+        self.shared.with_file(inode, |file| file.end.enqueue(number, offset));
         Place { shared: Arc::clone(&self.shared), inode, number }
     }
 
-    /// Waits until all who came before have their turn, or are gone. The kernel sends the parts of a long append all at once
-    /// (where the program does not wait for it), and nothing but their order tells which comes first.
+    /// A place among those who append to the file. The kernel sends the parts of a long append all at once (where the program
+    /// does not wait for it), to several threads; it lets nobody else append meanwhile. So their `offset`s, which say where it
+    /// takes the end of the file for, tell which comes first. To be asked for before anything is waited for.
+    #[must_use]
+    pub fn place_to_append(&self, inode: InodeId, offset: u64) -> Place {
+        self.queue_at_end(inode, Some(offset))
+    }
+
+    /// Waits until all who are before have their turn, or are gone.
     ///
     /// # Errors
     /// `EINTR`.
-    pub(crate) async fn place_at_end(&self, caller: &Caller<'_>, inode: InodeId) -> Result<Place, Errno> {
-        let place = self.queue_at_end(inode);
-        while self.shared.file_is(inode, |file| file.end.is_behind(place.number)) {
+    pub(crate) async fn first_at_end(&self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
+        let begins = |file: &mut File| file.end.begin(place.number);
+        while self.shared.with_file(place.inode, begins) == Some(false) {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
             ring::sleep(LOOK_AGAIN).await;
         }
-        Ok(place)
+        Ok(())
     }
 
     /// As [`Self::turn_at_end`], of who is in the queue.
@@ -369,17 +411,54 @@ mod tests {
 
     #[test]
     fn who_came_first_works_first_though_another_one_is_ready_before() {
-        let mut end = End { queue: VecDeque::from([1, 2, 3]), ..End::default() };
+        let mut end = End::default();
+        (1..=3).for_each(|number| end.enqueue(number, None));
         assert!(!end.take_turn(2) && end.take_turn(1) && !end.take_turn(2));
         end.turn = None;
         end.wanted = true;
         assert_eq!(end.look_if_free(9, Instant::now()), Wanted::Free, "others wait for it");
         end.turn = None;
         // The second has gone.
-        end.queue.retain(|&number| number != 2);
+        end.dequeue(2);
         assert!(end.take_turn(3));
         end.turn = None;
         assert!(end.take_turn(4), "nobody waits");
+    }
+
+    /// Their parts are told apart by the offset alone: threads that read at the same time come in any order.
+    #[test]
+    fn who_appends_comes_before_who_appends_behind_it_and_has_not_begun() {
+        let (mut end, mib) = (End::default(), 1 << 20);
+        assert!(end.take_turn(9));
+        for (number, offset) in [(1, 0), (4, 3 * mib), (2, mib), (3, 2 * mib)] {
+            end.enqueue(number, Some(offset));
+        }
+        assert!((2..=4).all(|number| !end.begin(number)) && end.begin(1) && !end.begin(2));
+        end.enqueue(5, Some(0));
+        assert!(!end.begin(5), "too late");
+        end.turn = None;
+        assert!(!end.take_turn(5) && end.take_turn(1));
+        end.dequeue(5);
+        for number in 2..=4 {
+            end.turn = None;
+            assert!((number + 1..=4).all(|later| !end.begin(later)), "{number}");
+            assert!(end.begin(number) && end.take_turn(number), "{number}");
+        }
+        assert!(end.queue.is_empty());
+    }
+
+    /// Who changes attributes before it appends waits for the end of a truncate that failed, which is told in a turn.
+    #[test]
+    fn who_appends_and_has_not_begun_is_in_the_way_of_nobody_else() {
+        let mut end = End::default();
+        end.enqueue(1, Some(0));
+        end.enqueue(2, None);
+        end.enqueue(3, Some(5));
+        assert!(!end.begin(3) && end.take_turn(2));
+        end.turn = None;
+        end.enqueue(4, None);
+        assert!(end.begin(1) && !end.take_turn(4), "by now it is");
+        assert!(end.take_turn(1) && !end.take_turn(4));
     }
 
     #[test]

@@ -107,6 +107,7 @@ pub use caller::Caller;
 pub use connect::{Cluster, Connected, connect};
 pub use data::Durability;
 pub use directory::Listing;
+pub use end::Place;
 pub use lease::{Gate, Lease};
 pub use listings::MayKeep;
 pub use locks::{LockAsk, LockHolder};

@@ -483,7 +483,7 @@ mod tests {
                 assert_eq!(truncate(&client, file, 0).await, Some(Err(Errno::EIO)));
             }
             let record = Slice::from_vec(vec![7]);
-            let appended = client.append(&caller, file, &record, false);
+            let appended = client.append(&caller, file, client.place_to_append(file, 0), &record, false);
             assert_eq!(ring::timeout(LONG, appended).await.ok(), Some(Err(Errno::EIO)));
             // Only the last one's end is still to be told.
             let one_is_left = async || {

@@ -4,24 +4,29 @@
 //! nobody can tell, for programs wait for their answers. But nobody waits for `RELEASE`: the kernel sends it before the last
 //! `close` of an open file returns, and what a program asks after that may come first.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring::mailbox;
 
-use crate::worker::Control;
+use crate::team::Team;
+
+/// So often it is looked in the next turn whether another loop has begun with what it has in hand, before it is slept between.
+const TURNS: u32 = 8;
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// To wait for what is on its way to the loops of a mount; from any ring.
 #[derive(Clone)]
 pub struct Arrivals {
-    loops: Vec<mailbox::Sender<Control>>,
+    team: Arc<Team>,
 }
 
 /// One loop's part in a wait, which is over when all of them are dropped.
 pub(crate) type Awaited = mailbox::Sender<()>;
 
 impl Arrivals {
-    pub(crate) fn new(loops: Vec<mailbox::Sender<Control>>) -> Self {
-        Self { loops }
+    pub(crate) fn new(team: Arc<Team>) -> Self {
+        Self { team }
     }
 
     /// Waits until the file system was given all operations that the kernel had handed to some loop before this was called:
@@ -30,17 +35,42 @@ impl Arrivals {
     /// Not among them is what the kernel keeps back: requests beyond those that it may have in flight.
     pub async fn settle(&self, limit: Duration) -> bool {
         let (awaited, mut all) = mailbox::mailbox();
-        for one in &self.loops {
-            one.send(Control::CatchUp(awaited.clone()));
-        }
+        self.team.catch_up(&awaited);
         drop(awaited);
         ring::timeout(limit, all.recv()).await.is_ok()
+    }
+
+    /// Waits until the file system was given all writes that the kernel had handed to others than loop `own` before that one's
+    /// present request: they were polled once. False where that took longer than `limit`. Where nobody else is just taking a
+    /// request, as mostly, it costs nothing.
+    ///
+    /// Over io_uring it waits for nothing: the kernel has a queue for each CPU, so that what one thread sends comes in order
+    /// as long as it stays there.
+    pub async fn settle_writes(&self, own: usize, limit: Duration) -> bool {
+        let mut others = self.team.in_hand(own);
+        if others.is_empty() {
+            return true;
+        }
+        let wait = async {
+            let mut looked = 0;
+            while !others.is_empty() {
+                if looked < TURNS {
+                    looked += 1;
+                    ring::next_turn().await;
+                } else {
+                    ring::sleep(LOOK_AGAIN).await;
+                }
+                self.team.look_again(&mut others);
+            }
+        };
+        ring::timeout(limit, wait).await.is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::Control;
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -50,7 +80,7 @@ mod tests {
 
     fn loops(count: usize) -> (Arrivals, Vec<mailbox::Receiver<Control>>) {
         let (senders, receivers) = (0..count).map(|_| mailbox::mailbox()).unzip();
-        (Arrivals::new(senders), receivers)
+        (Arrivals::new(Arc::new(Team::new(senders))), receivers)
     }
 
     #[test]
@@ -73,6 +103,23 @@ mod tests {
                 drop(part);
             }
             assert_eq!(begun.recv().await, Some(()));
+        });
+    }
+
+    #[test]
+    fn a_write_waits_for_what_others_have_taken_before_it() {
+        let (arrivals, _receivers) = loops(2);
+        let team = Arc::clone(&arrivals.team);
+        team.takes(0);
+        run(async move {
+            assert!(arrivals.settle_writes(0, Duration::ZERO).await, "nobody else takes any");
+            team.takes(1);
+            assert!(!arrivals.settle_writes(0, Duration::from_millis(1)).await);
+            ring::spawn(async move {
+                ring::sleep(Duration::from_millis(1)).await;
+                team.has_begun(1);
+            });
+            assert!(arrivals.settle_writes(0, LONG).await);
         });
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use ring::op;
 use ring::sync::Notify;
 
-use crate::abi::{OutHeader, bytes_of};
+use crate::abi::{InHeader, Opcode, OutHeader, bytes_of, read_front};
 use crate::baton::{Baton, Passed};
 use crate::spare::Spare;
 use crate::team::Team;
@@ -158,6 +158,7 @@ impl Transport for Device {
             }
             entry.reads = true;
         }
+        self.team.has_begun(self.index);
         self.burst.set(self.burst.get() + 1);
         if self.burst.get() >= BURST_MAX {
             self.burst.set(0);
@@ -168,7 +169,12 @@ impl Transport for Device {
             if self.baton.is_closed() {
                 return Err(Closed);
             }
-            match read(&self.fd, &mut buf) {
+            self.team.takes(self.index);
+            let taken = read(&self.fd, &mut buf);
+            if taken.is_err() || !is_write(&buf) {
+                self.team.has_begun(self.index);
+            }
+            match taken {
                 Ok(len) => {
                     self.call_if_busy();
                     return Ok(Message::new(buf, len));
@@ -192,6 +198,7 @@ impl Transport for Device {
     }
 
     fn park(&self, entry: &mut Entry) -> Option<Entry> {
+        self.team.has_begun(self.index);
         if !std::mem::take(&mut entry.reads) || self.baton.pass() == Passed::ToWaiter {
             return None;
         }
@@ -258,6 +265,11 @@ impl Transport for Device {
         self.baton.close();
         self.called.notify_one();
     }
+}
+
+/// Of what was read.
+fn is_write(message: &[u8]) -> bool {
+    read_front(message).is_some_and(|header: InHeader| header.opcode == Opcode::Write as u32)
 }
 
 fn read(fd: &OwnedFd, buf: &mut [u8]) -> io::Result<usize> {

@@ -48,7 +48,8 @@ pub struct Handle {
     number: Option<String>,
     options: Options,
     threads: Vec<JoinHandle<()>>,
-    controls: Vec<mailbox::Sender<Control>>,
+    /// From its beginning on.
+    team: Option<Arc<Team>>,
     ended: Arc<Ended>,
     notifier: Option<(Arc<OwnedFd>, Notifier)>,
     over_ring: bool,
@@ -78,7 +79,7 @@ where
         mountpoint,
         options,
         threads: Vec::new(),
-        controls: Vec::new(),
+        team: None,
         ended,
         notifier: None,
         over_ring: false,
@@ -119,9 +120,12 @@ impl Handle {
     }
 
     /// To wait for requests that the kernel has sent.
+    ///
+    /// # Panics
+    /// Never: a mounted file system has loops.
     #[must_use]
     pub fn arrivals(&self) -> Arrivals {
-        Arrivals::new(self.controls.clone())
+        Arrivals::new(Arc::clone(self.team.as_ref().expect("set with the mount")))
     }
 
     /// Waits until somebody unmounts the file system.
@@ -168,13 +172,10 @@ impl Handle {
         tracing::debug!(?agreed, mountpoint = %self.mountpoint.display(), "mounted");
         let cpus = allowed_cpus();
         let loops = if self.options.loops == 0 { cpus.len() } else { self.options.loops };
-        let (mut receivers, factory) = (Vec::new(), Arc::new(factory));
-        for _ in 0..loops {
-            let (sender, receiver) = mailbox::mailbox();
-            self.controls.push(sender);
-            receivers.push(receiver);
-        }
-        let team = Arc::new(Team::new(self.controls.clone()));
+        let factory = Arc::new(factory);
+        let (controls, receivers): (Vec<_>, Vec<_>) = (0..loops).map(|_| mailbox::mailbox()).unzip();
+        let team = Arc::new(Team::new(controls));
+        self.team = Some(Arc::clone(&team));
         let keeps_company = agreed.over_ring() && self.options.pin && (2..=COMPANY_MAX).contains(&loops);
         let company = keeps_company.then(|| Arc::new(Company::new(Instant::now())));
         let (started, starts) = mpsc::channel();
@@ -259,8 +260,8 @@ impl Handle {
 
     /// Detached but still open somewhere, the kernel would go on sending: the loops themselves have to end.
     fn stop(&self, limit: Duration) {
-        for control in &self.controls {
-            control.send(Control::Stop(limit));
+        if let Some(team) = &self.team {
+            team.stop(limit);
         }
     }
 

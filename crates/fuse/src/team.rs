@@ -4,11 +4,12 @@
 //! turn, and a single caller's requests would wander from CPU to CPU, each at the price of a wake-up that is dearer than
 //! the request. A loop that has more to do than it can do calls another; who finds nothing to do sleeps again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ring::mailbox;
 
+use crate::arrivals::Awaited;
 use crate::worker::Control;
 
 /// Shared by all loops of a mount.
@@ -17,14 +18,28 @@ pub(crate) struct Team {
     members: Vec<Member>,
 }
 
+/// What it writes with every request is in no cache line of another's.
+#[repr(align(128))]
 struct Member {
     asleep: AtomicBool,
     control: mailbox::Sender<Control>,
+    /// Grows; odd from before it takes a request from the kernel until a worker has begun with that, if it is a write. By the
+    /// loop alone.
+    hand: AtomicU64,
+}
+
+/// Loops that had something in hand, and what was their number then.
+pub(crate) struct InHand(Vec<(usize, u64)>);
+
+impl InHand {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Team {
     pub(crate) fn new(controls: Vec<mailbox::Sender<Control>>) -> Self {
-        let member = |control| Member { asleep: AtomicBool::new(false), control };
+        let member = |control| Member { asleep: AtomicBool::new(false), control, hand: AtomicU64::new(0) };
         Self { scout_taken: AtomicBool::new(false), members: controls.into_iter().map(member).collect() }
     }
 
@@ -57,6 +72,39 @@ impl Team {
                 member.control.send(Control::Come);
                 return;
             }
+        }
+    }
+
+    /// The loop takes a request from the kernel, if there is one. To be said before: the kernel gives each out under a lock, so
+    /// that who gets a later one sees this.
+    pub(crate) fn takes(&self, index: usize) {
+        let hand = &self.members[index].hand;
+        let before = hand.load(Ordering::Relaxed);
+        hand.store(before + 1 + (before & 1), Ordering::Release);
+    }
+
+    /// A worker has begun with what the loop took last; or that is no write, or there was nothing.
+    pub(crate) fn has_begun(&self, index: usize) {
+        let hand = &self.members[index].hand;
+        let before = hand.load(Ordering::Relaxed);
+        hand.store(before + (before & 1), Ordering::Release);
+    }
+
+    /// What others than loop `own_index` have in hand now.
+    pub(crate) fn in_hand(&self, own_index: usize) -> InHand {
+        let hands = self.members.iter().map(|member| member.hand.load(Ordering::Acquire)).enumerate();
+        InHand(hands.filter(|&(index, hand)| index != own_index && hand & 1 == 1).collect())
+    }
+
+    /// Leaves what they have in hand still.
+    pub(crate) fn look_again(&self, before: &mut InHand) {
+        before.0.retain(|&(index, hand)| self.members[index].hand.load(Ordering::Acquire) == hand);
+    }
+
+    /// Each drops `awaited` when it has begun with all that it was sent.
+    pub(crate) fn catch_up(&self, awaited: &Awaited) {
+        for member in &self.members {
+            member.control.send(Control::CatchUp(awaited.clone()));
         }
     }
 
@@ -103,6 +151,30 @@ mod tests {
         team.resign();
         assert!(matches!(receivers[2].try_recv(), Some(Control::Come)), "1 is awake already");
         assert!(team.become_scout());
+    }
+
+    #[test]
+    fn what_others_have_in_hand_is_seen_until_they_have_begun_with_it() {
+        let team = Team::new((0..3).map(|_| mailbox::mailbox().0).collect());
+        team.takes(0);
+        assert!(team.in_hand(0).is_empty(), "its own");
+        team.takes(1);
+        let mut seen = team.in_hand(0);
+        team.look_again(&mut seen);
+        assert!(!seen.is_empty());
+        team.takes(2);
+        // The next one is not what was seen.
+        team.takes(1);
+        team.look_again(&mut seen);
+        assert!(seen.is_empty() && !team.in_hand(0).is_empty());
+        let mut seen = team.in_hand(0);
+        team.has_begun(1);
+        team.has_begun(1);
+        team.look_again(&mut seen);
+        assert!(!seen.is_empty(), "another one");
+        team.has_begun(2);
+        team.look_again(&mut seen);
+        assert!(seen.is_empty() && team.in_hand(0).is_empty());
     }
 
     #[test]

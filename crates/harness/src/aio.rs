@@ -62,7 +62,15 @@ impl Aio {
     /// # Errors
     /// As above, and of the write.
     pub fn write_beside(&self, file: &File, pages: &Pages, offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
-        self.write(file, NonNull::from(pages).addr().get() as u64, offset, meanwhile)
+        self.run(file, address_of(&pages.0), offset, meanwhile)
+    }
+
+    /// Appends to a file that was opened for that.
+    ///
+    /// # Errors
+    /// As above, and of the write.
+    pub fn append(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.run(file, address_of(bytes), 0, || {})
     }
 
     /// Writes from memory that is not there.
@@ -70,20 +78,20 @@ impl Aio {
     /// # Errors
     /// `EFAULT`.
     pub fn write_from_nowhere(&self, file: &File, offset: u64) -> io::Result<usize> {
-        self.write(file, 4096, offset, || {})
+        self.run(file, (4096, 4096), offset, || {})
     }
 
-    fn write(&self, file: &File, buffer: u64, offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
+    fn run(&self, file: &File, (buffer, len): (u64, u64), offset: u64, meanwhile: impl FnOnce()) -> io::Result<usize> {
         let mut request = Request {
             opcode: PWRITE,
             fd: u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?,
             buffer,
-            len: size_of::<Pages>() as u64,
+            len,
             offset: i64::try_from(offset).map_err(io::Error::other)?,
             ..Request::default()
         };
         let mut list = [&raw mut request];
-        // SAFETY: one request of an open file, whose bytes live until it is waited for below, or are nowhere, which the kernel says.
+        // SAFETY: one request of an open file; its bytes live until it is waited for below, or are nowhere: the kernel says so.
         checked(unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_mut_ptr()) })?;
         meanwhile();
         let mut event = Event::default();
@@ -92,6 +100,10 @@ impl Aio {
         checked(unsafe { libc::syscall(libc::SYS_io_getevents, self.context, 1, 1, &raw mut event, no_timeout) })?;
         usize::try_from(event.result).map_err(|_| io::Error::from_raw_os_error(-(event.result as i32)))
     }
+}
+
+fn address_of(bytes: &[u8]) -> (u64, u64) {
+    (NonNull::from(bytes).addr().get() as u64, bytes.len() as u64)
 }
 
 impl Drop for Aio {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::{Caller, Client, Durability, Gate, LockAsk, MayKeep};
 use fuse::filesystem::{Attributes, CopyRange, Entry, Lock, Looked, OpenFlags, Opened, Statfs, Write};
 use fuse::listing::Listing;
-use fuse::{Arrivals, Context, FileSystem, Notifier};
+use fuse::{Context, FileSystem, Notifier};
 use ring::buf::Slice;
 use types::allocation::Allocation;
 use types::attr::{FileType, SetAttr};
@@ -22,6 +22,7 @@ use self::handle::{FileHandle, is_writable, o_flags};
 use crate::failed_writes::{FailedWrites, Wish};
 use crate::habits::{self, Habits};
 use crate::process;
+use crate::sent::Sent;
 use crate::who::Who;
 
 /// Runs `$body` with the caller of `$context`.
@@ -40,16 +41,13 @@ mod told;
 /// Unit of `statfs`; the larger of the two that Linux programs expect.
 const BLOCK_SIZE: u32 = 4096;
 
-/// Longest wait for closes that the kernel has told of.
-const CLOSES_WAIT: Duration = Duration::from_secs(1);
-
 /// One loop's file system.
 pub(crate) struct Adapter {
     client: Rc<Client>,
     /// Entered where an answer is made that the kernel may keep, left when it has it.
     gate: Gate,
     notifier: Arc<OnceLock<Notifier>>,
-    arrivals: Arc<OnceLock<Arrivals>>,
+    sent: Sent,
     habits: Arc<Habits>,
     failed_writes: Arc<FailedWrites>,
     /// Nothing is to be done when a file is closed: locks do not leave the kernel, and no writes are kept back.
@@ -61,12 +59,12 @@ impl Adapter {
         client: Rc<Client>,
         gate: Gate,
         notifier: Arc<OnceLock<Notifier>>,
-        arrivals: Arc<OnceLock<Arrivals>>,
+        sent: Sent,
         habits: Arc<Habits>,
         failed_writes: Arc<FailedWrites>,
         hears_no_close: bool,
     ) -> Self {
-        Self { client, gate, notifier, arrivals, habits, failed_writes, hears_no_close }
+        Self { client, gate, notifier, sent, habits, failed_writes, hears_no_close }
     }
 
     /// Every read and write comes here, past the page cache. Mapped files are cached for as long as they are open.
@@ -105,15 +103,6 @@ impl Adapter {
         })
     }
 
-    /// The client knows of all that was closed on this mount before.
-    async fn hear_of_closes(&self) {
-        if let Some(arrivals) = self.arrivals.get()
-            && !arrivals.settle(CLOSES_WAIT).await
-        {
-            tracing::warn!(limit = ?CLOSES_WAIT, "a loop of the mount hangs: a lock may seem held that was given up");
-        }
-    }
-
     /// Before a change of contents by `who`.
     async fn drop_privileges(&self, caller: &Caller<'_>, inode: InodeId, who: Who) -> Result<(), Errno> {
         if self.client.kill_suid_sgid(caller, inode, &who).await? {
@@ -125,6 +114,11 @@ impl Adapter {
     async fn write_to(&self, context: &Context, write: Write) -> Result<u32, Errno> {
         let append = write.flags & o_flags::APPEND != 0 && !write.from_cache;
         let len = write.data.len() as u32;
+        // Before anything is waited for: so are the parts of one write in order which other loops have begun with.
+        let place = append.then(|| self.client.place_to_append(write.inode, write.offset));
+        if append {
+            self.sent.hear_of_writes().await;
+        }
         as_caller!(context, caller => {
             // What was changed through a mapping was permitted when it was mapped.
             if !write.from_cache {
@@ -133,8 +127,8 @@ impl Adapter {
             if write.kill_suid_sgid {
                 self.drop_privileges(caller, write.inode, Who::of(context, true)).await?;
             }
-            if append {
-                self.client.append(caller, write.inode, &write.data, write.is_full).await
+            if let Some(place) = place {
+                self.client.append(caller, write.inode, place, &write.data, write.is_full).await
             } else if write.from_cache {
                 self.client.write_mapped(caller, write.inode, write.offset, &write.data).await
             } else {
@@ -390,7 +384,7 @@ impl FileSystem for Adapter {
         lock: &Lock,
         mode: LockMode,
     ) -> Result<Option<Held>, Errno> {
-        let (ask, closes) = (ask(lock, mode, Wait::No), || self.hear_of_closes());
+        let (ask, closes) = (ask(lock, mode, Wait::No), || self.sent.hear_of_closes());
         let holder = as_caller!(context, caller => self.client.get_lock(caller, inode, &ask, closes).await)?;
         // A process number of another host would be somebody else's here.
         Ok(holder.map(|holder| if holder.is_here { holder.held } else { Held { pid: 0, ..holder.held } }))
@@ -411,7 +405,7 @@ impl FileSystem for Adapter {
             wait = Wait::Yes;
         }
         let ask = ask(lock, mode, wait);
-        let closes = || self.hear_of_closes();
+        let closes = || self.sent.hear_of_closes();
         as_caller!(context, caller => match self.client.lock(caller, inode, lock.handle, &ask, closes).await {
             // It had not fallen asleep then.
             Err(Errno::EDEADLK) if process::waits_for_open_file(context.pid).await => {

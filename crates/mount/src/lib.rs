@@ -8,6 +8,7 @@ mod habits;
 mod keeper;
 mod process;
 mod recalls;
+mod sent;
 mod who;
 
 use std::io::Read;
@@ -27,6 +28,7 @@ use failed_writes::FailedWrites;
 use habits::Habits;
 use keeper::KernelCache;
 use recalls::RecallThread;
+use sent::Sent;
 
 /// What others may want to know of a mount that has begun.
 #[derive(Clone, Debug)]
@@ -78,11 +80,11 @@ pub fn run(config: Config, on_mounted: impl FnOnce(&Mounted) -> anyhow::Result<(
     let (notifier, arrivals) = (Arc::default(), Arc::new(OnceLock::new()));
     let keeper = Arc::new(KernelCache { notifier: Arc::clone(&notifier) });
     let hears_no_close = config.local_locks && config.write_back.0 == 0;
-    let (kernel, sent, habits) = (Arc::clone(&notifier), Arc::clone(&arrivals), Arc::new(Habits::new()));
+    let (kernel, set_later, habits) = (Arc::clone(&notifier), Arc::clone(&arrivals), Arc::new(Habits::new()));
     let failed_writes = Arc::<FailedWrites>::default();
-    let factory = move |_| {
+    let factory = move |index| {
         let client = Client::new(Arc::clone(&shared));
-        let (kernel, sent) = (Arc::clone(&kernel), Arc::clone(&sent));
+        let (kernel, sent) = (Arc::clone(&kernel), Sent::new(index, Arc::clone(&set_later)));
         let (habits, failed_writes) = (Arc::clone(&habits), Arc::clone(&failed_writes));
         Adapter::new(client, shared.gate(), kernel, sent, habits, failed_writes, hears_no_close)
     };

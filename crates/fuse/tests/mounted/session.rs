@@ -233,6 +233,48 @@ fn a_reply_in_many_parts_arrives_whole() {
     assert_eq!(read_at(&mounted.path("f"), MANY_PARTS, 30).unwrap(), &expected[..30]);
 }
 
+/// By `io_submit`: the kernel sends all parts of a long one at once.
+fn write_unawaited(file: &File, bytes: &[u8]) {
+    const PWRITE: u64 = 1;
+    let mut context = 0u64;
+    // `struct iocb` and `struct io_event` of `<linux/aio_abi.h>`, of which the rest is zeros.
+    let (fd, buffer) = (u64::try_from(file.as_raw_fd()).unwrap(), bytes.as_ptr() as u64);
+    let (mut request, mut event) = ([0, 0, PWRITE | fd << 32, buffer, bytes.len() as u64, 0, 0, 0], [0u64; 4]);
+    let (mut list, no_timeout) = ([&raw mut request], std::ptr::null::<libc::timespec>());
+    // SAFETY: one request, whose bytes live until it is waited for, and room for what is said of it.
+    let counts = unsafe {
+        [
+            libc::syscall(libc::SYS_io_setup, 1, &raw mut context),
+            libc::syscall(libc::SYS_io_submit, context, 1, list.as_mut_ptr()),
+            libc::syscall(libc::SYS_io_getevents, context, 1, 1, &raw mut event, no_timeout),
+            libc::syscall(libc::SYS_io_destroy, context),
+        ]
+    };
+    assert_eq!((counts, event[2]), ([0, 1, 1, 0], bytes.len() as u64));
+}
+
+#[test]
+fn parts_of_a_write_that_other_loops_are_reading_are_waited_for() {
+    // Over io_uring they come in order as long as the caller stays on its CPU.
+    if crate::common::channel() != fuse::Channel::Dev {
+        return;
+    }
+    let fs = Odd::new(ModelFs::new(model::Limits::default(), Caching::Direct));
+    let given = fs.clone();
+    let options = Options { loops: 3, ..Options::default() };
+    let mounted = Mounted::with(options, move |loop_index| Odd { loop_index, ..given.clone() });
+    let file = File::create(mounted.path("f")).unwrap();
+    assert!(fs.arrivals.set(mounted.arrivals()).is_ok());
+    let bytes = vec![7; (3 << 20) + 4096];
+    for _ in 0..40 {
+        fs.highest.store(0, Ordering::SeqCst);
+        file.set_len(0).unwrap();
+        write_unawaited(&file, &bytes);
+    }
+    assert!(fs.highest.load(Ordering::SeqCst) > 2 << 20);
+    assert_eq!(fs.overtaken.load(Ordering::SeqCst), 0);
+}
+
 #[test]
 fn unmounting_ends_every_loop() {
     let (mounted, fs) = odd(Options { loops: 3, ..Options::default() });

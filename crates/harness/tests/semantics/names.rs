@@ -11,6 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use harness::aio::Aio;
 use harness::syscall;
 
 use crate::collisions::names_of;
@@ -346,6 +347,17 @@ pub(super) fn appends_are_whole(place: &Place) {
     lines.sort_by_key(|line| (line[0], line.len()));
     let expected = (b'a'..=b'd').flat_map(|letter| (0..count).map(move |number| line(letter, number)));
     assert!(lines.into_iter().eq(expected));
+    // The parts of one that its program does not wait for the kernel sends all at once. The last is short, and soon read.
+    const PART: usize = 1 << 20;
+    let long: Vec<u8> = (b'1'..=b'3').flat_map(|part| vec![part; PART]).chain(vec![b'4'; 4096]).collect();
+    let (aio, file) = (Aio::new().unwrap(), File::options().append(true).open(&a).unwrap());
+    for _ in 0..10 {
+        file.set_len(0).unwrap();
+        assert_eq!(aio.append(&file, &long).unwrap(), long.len());
+        let content = fs::read(&b).unwrap();
+        let parts: Vec<u8> = content.chunks(PART).map(|part| part[0]).collect();
+        assert!(content == long, "{}", String::from_utf8_lossy(&parts));
+    }
 }
 
 pub(super) fn files_without_a_name(place: &Place) {

@@ -5,7 +5,7 @@ pub(crate) mod odd;
 use std::path::{Path, PathBuf};
 
 use fuse::model_fs::{Caching, ModelFs};
-use fuse::{Channel, FileSystem, Handle, Notifier, Options};
+use fuse::{Arrivals, Channel, FileSystem, Handle, Notifier, Options};
 use tempfile::TempDir;
 
 /// All tests run once more, in the program `mounted_over_dev`, over `/dev/fuse`: what a kernel without io_uring for FUSE has.
@@ -44,6 +44,10 @@ impl Mounted {
 
     pub(crate) fn notifier(&self) -> Notifier {
         self.handle.as_ref().expect("it is mounted").notifier()
+    }
+
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        self.handle.as_ref().expect("it is mounted").arrivals()
     }
 
     pub(crate) fn unmount(mut self) -> TempDir {

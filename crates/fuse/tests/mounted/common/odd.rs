@@ -1,12 +1,13 @@
 //! A model whose reads go wrong in chosen ways.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fuse::filesystem::{Attributes, Entry, Lock, Looked, Opened, Statfs, Write};
 use fuse::listing::Listing;
 use fuse::model_fs::ModelFs;
-use fuse::{Context, FileSystem};
+use fuse::{Arrivals, Context, FileSystem};
 use ring::buf::Slice;
 use types::attr::{FileType, SetAttr};
 use types::error::Errno;
@@ -40,6 +41,12 @@ pub(crate) struct Odd {
     pub(crate) waiting: Arc<AtomicUsize>,
     /// So many look-ups find nothing: somebody else makes the name right after.
     pub(crate) too_early: Arc<AtomicUsize>,
+    /// Where it is set, writes wait for what other loops than this one are reading.
+    pub(crate) arrivals: Arc<OnceLock<Arrivals>>,
+    pub(crate) loop_index: usize,
+    /// The highest offset of a write that has waited, and how many came later with a lower one.
+    pub(crate) highest: Arc<AtomicU64>,
+    pub(crate) overtaken: Arc<AtomicUsize>,
 }
 
 impl Odd {
@@ -54,6 +61,10 @@ impl Odd {
             locked: Arc::default(),
             waiting: Arc::default(),
             too_early: Arc::default(),
+            arrivals: Arc::default(),
+            loop_index: 0,
+            highest: Arc::default(),
+            overtaken: Arc::default(),
         }
     }
 }
@@ -80,7 +91,6 @@ impl FileSystem for Odd {
         link(inode: InodeId, parent: InodeId, name: Name) -> Entry;
         open(inode: InodeId, flags: u32, kill: bool) -> Opened;
         create(parent: InodeId, name: Name, mode: u32, flags: u32) -> (Entry, Opened);
-        write(write: Write) -> u32;
         flush(inode: InodeId, handle: u64, lock_owner: u64) -> ();
         release(inode: InodeId, handle: u64, flags: u32) -> ();
         fsync(inode: InodeId, handle: u64, datasync: bool) -> ();
@@ -88,6 +98,17 @@ impl FileSystem for Odd {
         releasedir(inode: InodeId, handle: u64) -> ();
         fsyncdir(inode: InodeId, handle: u64, datasync: bool) -> ();
         statfs() -> Statfs;
+    }
+
+    async fn write(&self, cx: &Context, write: Write) -> Result<u32, Errno> {
+        if let Some(arrivals) = self.arrivals.get() {
+            if write.offset < self.highest.load(Ordering::SeqCst) {
+                self.overtaken.fetch_add(1, Ordering::SeqCst);
+            }
+            assert!(arrivals.settle_writes(self.loop_index, Duration::from_secs(20)).await);
+            self.highest.fetch_max(write.offset, Ordering::SeqCst);
+        }
+        self.inner.write(cx, write).await
     }
 
     async fn lookup(&self, cx: &Context, parent: InodeId, name: Name) -> Result<Looked, Errno> {
@@ -127,7 +148,7 @@ impl FileSystem for Odd {
             SLEEP => {
                 let now = self.sleeping.fetch_add(1, Ordering::SeqCst) + 1;
                 self.sleeping_most.fetch_max(now, Ordering::SeqCst);
-                ring::sleep(std::time::Duration::from_secs(1)).await;
+                ring::sleep(Duration::from_secs(1)).await;
                 self.sleeping.fetch_sub(1, Ordering::SeqCst);
                 Ok(vec![Slice::from_vec(vec![2; size as usize])])
             }
