@@ -557,14 +557,14 @@ impl Inner {
     fn close_loudly(&self, error: &FrameError) {
         // Whoever breaks the protocol may touch what it has replied to.
         self.lending.abandon();
-        if self.close_for_its_rail(&error.to_string()).is_some() {
+        if self.close_for_its_rail(&error.to_string(), false).is_some() {
             metrics::frame_refused(error);
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }
 
     fn close_for(&self, error: &io::Error) {
-        if self.close_for_its_rail(&error.to_string()).is_some() {
+        if self.close_for_its_rail(&error.to_string(), false).is_some() {
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }

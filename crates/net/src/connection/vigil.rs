@@ -52,7 +52,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
             Verdict::Ask => inner.ping(),
             Verdict::Dead => {
                 let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
-                if inner.close_for_its_rail(&reason) == Some(true) {
+                if inner.close_for_its_rail(&reason, false) == Some(true) {
                     info!(peer = %inner.address, reason, "a rail is cut: its connections are given up");
                 }
                 return;
@@ -101,7 +101,7 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         let stood_still = now.saturating_duration_since(before) >= 2 * period;
         if silent.min(still) >= limits.silence && !stood_still {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
-            if inner.close_for_its_rail(&reason).is_some() {
+            if inner.close_for_its_rail(&reason, false).is_some() {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
@@ -170,7 +170,7 @@ impl Connection {
         inner.hearing.set(hearing);
         if is_deaf {
             let reason = "nothing comes over its rail, and answers over another one";
-            if inner.close_for_its_rail(reason) == Some(true) {
+            if inner.close_for_its_rail(reason, true) == Some(true) {
                 info!(peer = %inner.address, reason, "a rail is deaf: its connections are given up");
             }
         }
@@ -179,16 +179,21 @@ impl Connection {
 }
 
 impl Inner {
-    /// Ends the connection through a fault of its rail. Whether that was healthy until now; `None` where the connection
-    /// had ended before.
-    pub(super) fn close_for_its_rail(&self, reason: &str) -> Option<bool> {
+    /// Ends the connection through a fault of its rail, which is deaf or has another one. Whether the rail was healthy until
+    /// now; `None` where the connection had ended before.
+    pub(super) fn close_for_its_rail(&self, reason: &str, was_deaf: bool) -> Option<bool> {
         // To end it is heard, too.
         let worked = self.pulse.heard.get().saturating_duration_since(self.begun);
         let signs = op::tcp_signs(&self.socket);
         if !self.close(reason) {
             return None;
         }
-        self.lived.set(signs.map(|signs| Lived { worked, carried: signs.acknowledged + signs.received }));
+        self.lived.set(signs.map(|TcpSigns { acknowledged, received, .. }| Lived {
+            worked,
+            carried: acknowledged + received,
+            received,
+            was_deaf,
+        }));
         Some(self.rail.failed())
     }
 
