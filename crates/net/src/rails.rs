@@ -175,11 +175,12 @@ impl Rails {
         self.rails.iter().filter_map(|rail| rail.retry).min().map_or(Choice::None, Choice::NotBefore)
     }
 
-    /// The best one beside this rail.
+    /// Of the others beside this rail the best one for `nth` 0, then the next, and around again.
     #[must_use]
-    pub fn beside(&self, rail: usize) -> Option<usize> {
-        let others = (0..self.rails.len()).filter(|&at| at != rail);
-        others.min_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank))
+    pub fn beside(&self, rail: usize, nth: usize) -> Option<usize> {
+        let mut others: Vec<usize> = (0..self.rails.len()).filter(|&at| at != rail).collect();
+        others.sort_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank));
+        others.get(nth % others.len().max(1)).copied()
     }
 
     /// Whether the last attempt to connect was no failure.
@@ -466,10 +467,11 @@ mod tests {
     #[test]
     fn what_is_asked_beside_a_rail_is_the_best_of_the_others() {
         let mut rails = Rails::new([0, 1, 0]);
-        assert_eq!([rails.beside(0), rails.beside(2)], [Some(2), Some(0)]);
+        assert_eq!([rails.beside(0, 0), rails.beside(2, 0)], [Some(2), Some(0)]);
+        assert_eq!([1, 2, 3].map(|nth| rails.beside(0, nth)), [Some(1), Some(2), Some(1)], "then the next ones");
         rails.on_loss(2);
-        assert_eq!(rails.beside(0), Some(1));
-        assert_eq!(Rails::new([0]).beside(0), None);
+        assert_eq!(rails.beside(0, 0), Some(1));
+        assert_eq!([0, 1].map(|nth| Rails::new([0]).beside(0, nth)), [None; 2]);
     }
 
     #[test]

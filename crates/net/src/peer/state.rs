@@ -210,10 +210,10 @@ impl State {
         is_away.then_some((home, used))
     }
 
-    /// The best rail beside that of `connection`.
-    pub(super) fn beside(&self, connection: &Connection) -> Option<usize> {
+    /// A rail beside that of `connection`, the best one for `nth` 0.
+    pub(super) fn beside(&self, connection: &Connection, nth: usize) -> Option<usize> {
         let is_its = |link: &Option<Connection>| link.as_ref().is_some_and(|link| link.id() == connection.id());
-        self.rails.beside(self.links.iter().position(is_its)?)
+        self.rails.beside(self.links.iter().position(is_its)?, nth)
     }
 
     /// Ends `connection` for another one: its rail is as good as before.
