@@ -118,6 +118,8 @@ struct Inner {
     /// The last of them.
     ping: Cell<u64>,
     hearing: Cell<Hearing>,
+    /// The ping that its peer has asked for last, and when.
+    question: Cell<Option<(u64, Instant)>>,
     address: SocketAddr,
     established: Established,
     /// The other side has taken it by then.
@@ -239,6 +241,7 @@ impl Connection {
             on_unused: RefCell::default(),
             pings: Cell::default(),
             ping: Cell::default(),
+            question: Cell::default(),
             hearing: Cell::default(),
             socket,
             address,

@@ -49,7 +49,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
         match health.look(now, &signs) {
             Verdict::Fine => {}
-            Verdict::Ask => inner.ping(),
+            Verdict::Ask => drop(inner.ping()),
             Verdict::Dead => {
                 let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
                 if inner.close_for_its_rail(&reason, false) == Some(true) {
@@ -140,11 +140,6 @@ impl Connection {
         self.inner.lived.get()
     }
 
-    /// When the other side was last heard.
-    pub(crate) fn heard(&self) -> Instant {
-        self.inner.pulse.heard.get()
-    }
-
     /// For how long it owes an answer and nothing has come.
     pub(crate) fn mute(&self) -> Option<Duration> {
         self.inner.hearing.get().mute(ring::now())
@@ -155,12 +150,22 @@ impl Connection {
         self.inner.pending.borrow().is_waited_for()
     }
 
-    /// Has something come over it, where something does.
+    /// Asks for a sign of life, where none is asked for yet.
     pub(crate) fn ask(&self) {
-        self.inner.ping();
+        let inner = &self.inner;
+        let is_open = |(id, _)| inner.pending.borrow().has(id);
+        if !inner.question.get().is_some_and(is_open) {
+            inner.question.set(inner.ping().map(|id| (id, ring::now())));
+        }
     }
 
-    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says.
+    /// When it was asked for the last time, if that has its answer.
+    pub(crate) fn answered(&self) -> Option<Instant> {
+        let (id, asked) = self.inner.question.get()?;
+        (!self.is_closed() && !self.inner.pending.borrow().has(id)).then_some(asked)
+    }
+
+    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says of `elsewhere`.
     ///
     /// [`Hearing::is_deaf`]: crate::hearing::Hearing::is_deaf
     pub(crate) fn end_if_deaf(&self, elsewhere: Option<Instant>) -> bool {
@@ -203,11 +208,11 @@ impl Inner {
     }
 
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
-    fn ping(&self) {
-        if let Ok(id) = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody) {
-            self.pings.set(self.pings.get() + 1);
-            self.ping.set(id);
-        }
+    fn ping(&self) -> Option<u64> {
+        let id = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody).ok()?;
+        self.pings.set(self.pings.get() + 1);
+        self.ping.set(id);
+        Some(id)
     }
 
     /// Whether answers come back.

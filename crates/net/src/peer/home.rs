@@ -75,8 +75,9 @@ impl Inner {
             if other.incarnation() != used.incarnation() || used.mute().is_none() || used.is_closed() {
                 return false;
             }
+            let asked = ring::now();
             match ring::timeout(ASK_EVERY, other.call(To::default(), &Ping {})).await {
-                Ok(Ok(_)) if used.end_if_deaf(Some(other.heard())) => return true,
+                Ok(Ok(_)) if used.end_if_deaf(Some(asked)) => return true,
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => return false,
                 Err(_) => continue,

@@ -160,14 +160,16 @@ impl State {
         }
     }
 
-    /// Ends those whose rail is deaf. `since`: when this was done before.
-    pub(super) fn end_deaf(&self, since: Instant) {
+    /// Ends those whose rail is deaf. What counts is what another one was asked since, and has answered: of a service that
+    /// stands still bytes go on coming, those that its kernel has.
+    pub(super) fn end_deaf(&self) {
         let live = || self.links.iter().flatten().filter(|link| !link.is_within_host());
+        let answered: Vec<_> = live().map(|link| (link, link.answered())).collect();
         for link in live().filter(|link| link.mute().is_some()) {
-            let is_other = |other: &&Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
-            let elsewhere = live().filter(is_other).map(Connection::heard).max().filter(|&heard| heard > since);
-            if !link.end_if_deaf(elsewhere) {
-                live().filter(is_other).for_each(Connection::ask);
+            let is_other = |other: &Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
+            let others = answered.iter().filter(|(other, _)| is_other(other));
+            if !link.end_if_deaf(others.clone().filter_map(|&(_, answered)| answered).max()) {
+                others.for_each(|(other, _)| other.ask());
             }
         }
     }
