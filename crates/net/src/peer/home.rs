@@ -56,7 +56,7 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
         }
         let is_due = homing.is_due(ring::now(), away.is_some());
         let Some((home, used)) = away.filter(|_| is_due) else { continue };
-        let may_be_tried = inner.state.borrow().due().contains(&home);
+        let may_be_tried = inner.state.borrow().due(ring::now()).contains(&home);
         if may_be_tried && inner.connect(home).await.is_ok() {
             quiet(&used).await;
             inner.state.borrow_mut().leave(&used);

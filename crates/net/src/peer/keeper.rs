@@ -21,7 +21,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
                 return;
             }
             state.pair_again(&inner.limits.interfaces);
-            state.due()
+            state.due(ring::now())
         };
         // Side by side: one that does not answer takes its time.
         let attempts = due.into_iter().map(|rail| inner.connect(rail));

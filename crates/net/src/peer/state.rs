@@ -259,16 +259,14 @@ impl State {
     }
 
     /// Rails to connect now.
-    pub(super) fn due(&self) -> Vec<usize> {
-        let now = ring::now();
+    pub(super) fn due(&self, now: Instant) -> Vec<usize> {
         let mut due = self.rails.due(now, |rail| self.links[rail].is_some());
         let is_passed_by = |address| self.strangers.iter().any(|&(met, until)| met == address && now < until);
         due.retain(|&rail| !is_passed_by(self.address(rail)));
         due
     }
 
-    pub(super) fn met_stranger(&mut self, address: SocketAddr) {
-        let now = ring::now();
+    pub(super) fn met_stranger(&mut self, address: SocketAddr, now: Instant) {
         self.strangers.retain(|&(met, until)| met != address && now < until);
         self.strangers.push((address, now + STRANGER_PAUSE));
     }
@@ -304,7 +302,29 @@ fn find_pairs(addresses: &[SocketAddr], selectors: &[Selector]) -> Vec<Pair> {
 mod tests {
     use std::time::Duration;
 
+    use ring::{Config, Ring};
+
     use super::*;
+
+    #[test]
+    fn an_address_at_which_another_node_was_met_is_passed_by_for_a_while() {
+        let mut ring = Ring::new(&Config::default()).expect("a ring");
+        ring.run(async {
+            let now = Instant::now();
+            let addresses = ["127.0.0.2:7", "127.0.0.3:7"].map(|address| address.parse().expect("an address"));
+            let mut state = State::new(addresses.to_vec(), &[], 0);
+            let due = |state: &State, now| state.due(now).into_iter().map(|at| state.address(at)).collect::<Vec<_>>();
+            assert_eq!(due(&state, now), addresses);
+            state.met_stranger(addresses[0], now);
+            assert_eq!(due(&state, now + STRANGER_PAUSE / 2), [addresses[1]]);
+            assert_eq!(due(&state, now + STRANGER_PAUSE), addresses);
+            // Each time anew.
+            state.met_stranger(addresses[0], now + STRANGER_PAUSE);
+            state.met_stranger(addresses[1], now + STRANGER_PAUSE * 3 / 2);
+            assert_eq!(due(&state, now + STRANGER_PAUSE * 3 / 2), [addresses[0]; 0]);
+            assert_eq!(due(&state, now + STRANGER_PAUSE * 2), [addresses[0]]);
+        });
+    }
 
     #[test]
     fn a_connection_to_an_earlier_incarnation_does_not_speak_for_a_later_one() {
