@@ -118,6 +118,8 @@ struct Inner {
     /// The last of them.
     ping: Cell<u64>,
     hearing: Cell<Hearing>,
+    /// The ping that its peer has asked for last, and when.
+    question: Cell<Option<(u64, Instant)>>,
     address: SocketAddr,
     established: Established,
     /// The other side has taken it by then.
@@ -239,6 +241,7 @@ impl Connection {
             on_unused: RefCell::default(),
             pings: Cell::default(),
             ping: Cell::default(),
+            question: Cell::default(),
             hearing: Cell::default(),
             socket,
             address,
@@ -557,14 +560,14 @@ impl Inner {
     fn close_loudly(&self, error: &FrameError) {
         // Whoever breaks the protocol may touch what it has replied to.
         self.lending.abandon();
-        if self.close_for_its_rail(&error.to_string()).is_some() {
+        if self.close_for_its_rail(&error.to_string(), false).is_some() {
             metrics::frame_refused(error);
             warn!(peer = %self.address, reason = %error, "closed a connection that broke the protocol");
         }
     }
 
     fn close_for(&self, error: &io::Error) {
-        if self.close_for_its_rail(&error.to_string()).is_some() {
+        if self.close_for_its_rail(&error.to_string(), false).is_some() {
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }

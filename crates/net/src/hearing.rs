@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// What came is missed for so long, at least: three retransmissions of the kernel in a row.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// So many times the other rail is heard anew meanwhile. One answer may have been on its way before, and one may be the
+/// So many times the other rail has answered anew meanwhile. One answer may have been on its way before, and one may be the
 /// first after the other side stood still.
 const BESIDE: u32 = 3;
 
@@ -54,11 +54,12 @@ impl Hearing {
         self.mute.map(|since| now.saturating_duration_since(since))
     }
 
-    /// Compares it with the other connections of the same peer: when one of those was last heard, if it was since this
-    /// was asked before. Whether this one is deaf.
+    /// Compares it with the other connections of the same peer: when one of those was asked what it has answered since this
+    /// was asked before. Bytes alone say nothing: those that its kernel has go on coming from a service that stands still.
+    /// Whether this one is deaf.
     pub fn is_deaf(&mut self, now: Instant, elsewhere: Option<Instant>) -> bool {
         let Some(since) = self.mute else { return false };
-        self.beside += u32::from(elsewhere.is_some_and(|heard| heard > since));
+        self.beside += u32::from(elsewhere.is_some_and(|asked| asked > since));
         self.beside >= BESIDE && now.saturating_duration_since(since) >= self.patience
     }
 }
@@ -78,15 +79,15 @@ mod tests {
     }
 
     /// When it is found deaf, of looks each 100 ms and comparisons each 400: `at` a moment, whether something is asked,
-    /// how much has come, and when another rail was last heard.
+    /// how much has come, and when the last question was asked that another rail has answered.
     fn found(at: impl Fn(u64) -> (bool, u64, u64)) -> Option<u64> {
         let (begin, mut hearing) = (Instant::now(), Hearing::default());
         let mut before = 0;
         (0..30_000).step_by(100).find(|&now| {
-            let (asked, received, heard) = at(now);
+            let (asked, received, answered) = at(now);
             hearing.look(begin + ms(now), &signs(asked, received));
             let is_compared = now % 400 == 0;
-            let elsewhere = (heard > before).then(|| begin + ms(heard));
+            let elsewhere = (answered > before).then(|| begin + ms(answered));
             if is_compared {
                 before = now;
             }
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(found(|now| (false, now.min(5000), now)), None, "nothing is asked");
         assert_eq!(found(|now| (now % 1000 == 0, 0, now)), None, "an answer had come before it was looked for");
         assert_eq!(found(|now| (true, now / 1200, now)), None, "an answer comes, if late");
-        assert_eq!(found(|now| (true, 0, now.min(500))), None, "the other one is not heard either");
+        assert_eq!(found(|now| (true, 0, now.min(500))), None, "the other one does not answer either");
     }
 
     #[test]

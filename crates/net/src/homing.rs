@@ -2,6 +2,8 @@
 //!
 //! Soon after it works again, so that load stays spread as it was meant to be. But each return costs what is under way a
 //! repetition: from a rail that works and does not last, for later each time.
+//!
+//! And when to ask over another rail, where nothing comes over the one that is used.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,8 @@ pub const PAUSE_MIN: Duration = Duration::from_millis(500);
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A return has lasted when the rail was not lost again for so long.
 const LASTS: Duration = Duration::from_secs(60);
+/// From a question without an outcome to the next one, at first.
+const ASK_AGAIN_MIN: Duration = Duration::from_secs(2);
 
 /// When the connection to one peer is to go back to its own rail.
 #[derive(Clone, Debug)]
@@ -51,6 +55,33 @@ impl Homing {
     /// The rail was tried, and is used again.
     pub fn returned(&mut self, now: Instant) {
         self.returned = Some(now);
+    }
+}
+
+/// When to ask over another rail whether the other side answers, and over which: soon again where that stayed open, for one
+/// answer may be slow and one rail dead, but later each time, as to connect costs the other side something, too.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    /// Questions without an outcome.
+    asked: u32,
+    next: Option<Instant>,
+}
+
+impl Asking {
+    /// To be called again and again; `is_mute`: nothing comes over the rail that is used. Where it is to be asked: over which
+    /// of the other rails, the best of them being 0.
+    pub fn is_due(&mut self, now: Instant, is_mute: bool) -> Option<usize> {
+        if !is_mute {
+            *self = Self::default();
+            return None;
+        }
+        self.next.is_none_or(|next| next <= now).then_some(self.asked as usize)
+    }
+
+    /// It was asked, and is not known.
+    pub fn asked(&mut self, now: Instant) {
+        self.next = Some(now + ASK_AGAIN_MIN * (1 << self.asked.min(4)));
+        self.asked += 1;
     }
 }
 
@@ -99,6 +130,22 @@ mod tests {
         homing.returned(now + PAUSE_MAX);
         assert!(!homing.is_due(now + PAUSE_MAX, false));
         assert_eq!(tried_after(&mut homing, now + PAUSE_MAX + LASTS), PAUSE_MIN, "whole again");
+    }
+
+    #[test]
+    fn what_stays_open_is_asked_over_the_next_rail_later_each_time() {
+        let (mut asking, begun) = (Asking::default(), Instant::now());
+        assert_eq!(asking.is_due(begun, false), None);
+        let mut asked = Vec::new();
+        for step in 0..300 {
+            if let Some(rail) = asking.is_due(begun + STEP * step, true) {
+                asked.push((step, rail));
+                asking.asked(begun + STEP * step);
+            }
+        }
+        assert_eq!(asked, [(0, 0), (20, 1), (60, 2), (140, 3)]);
+        assert_eq!(asking.is_due(begun, false), None);
+        assert_eq!(asking.is_due(begun, true), Some(0), "another time");
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Inner {
             Err(error) => {
                 let is_stranger = matches!(error, ConnectError::Stranger { .. });
                 if is_stranger {
-                    state.met_stranger(address);
+                    state.met_stranger(address, ring::now());
                     warn_of_stranger(error);
                 }
                 // One line when it begins to fail, none for each try.

@@ -12,6 +12,8 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// First and longest rest of a rail that connects and does not carry.
 pub const REST_MIN: Duration = Duration::from_millis(500);
 pub const REST_MAX: Duration = Duration::from_secs(60);
+/// First rest of a rail that is deaf: to find that out costs requests some two seconds each time.
+pub const REST_DEAF_MIN: Duration = Duration::from_secs(8);
 /// Rails that are lost within so long have one cause, and it is none of them.
 const TOGETHER: Duration = Duration::from_secs(2);
 
@@ -22,6 +24,10 @@ pub struct Lived {
     pub worked: Duration,
     /// Bytes, both ways.
     pub carried: u64,
+    /// Those of them that came from the other side.
+    pub received: u64,
+    /// It ended because nothing came over it while answers did over another rail.
+    pub was_deaf: bool,
 }
 
 impl Lived {
@@ -31,6 +37,8 @@ impl Lived {
     const LONG: Duration = Duration::from_secs(60);
     /// A rail that loses most packets, or all long ones, does not come so far.
     const MUCH: u64 = 1 << 20;
+    /// A rail that loses long packets on the way here does not bring so much soon: replies to writes are short.
+    const HEARD_MUCH: u64 = 64 << 20;
 
     /// The rail was as good as cut all the time, though it could be connected.
     fn was_too_short(&self) -> bool {
@@ -61,17 +69,24 @@ struct Rail {
     retry: Option<Instant>,
     /// For how long it rests where others carry on; longer each time that its connection lives too short.
     rest: Duration,
+    /// The same where it is deaf, whatever it carries to the other side: it may carry writes perfectly, and pings. So this is
+    /// forgotten only when much came over it.
+    rest_if_deaf: Duration,
     /// Since when it does.
     rests: Option<Instant>,
+    /// Its last connection ended because it is deaf.
+    is_deaf: bool,
 }
 
 impl Rail {
     fn new(rank: u8) -> Self {
-        Self { rank, is_lost: false, failures: 0, retry: None, rest: Duration::ZERO, rests: None }
+        let (rest, rest_if_deaf) = (Duration::ZERO, Duration::ZERO);
+        Self { rank, is_lost: false, failures: 0, retry: None, rest, rest_if_deaf, rests: None, is_deaf: false }
     }
 
-    fn is_resting(&self, now: Instant) -> bool {
-        self.rests.is_some_and(|since| now < since + self.rest)
+    fn rests_until(&self, now: Instant) -> Option<Instant> {
+        let rest = if self.is_deaf { self.rest_if_deaf } else { self.rest };
+        self.rests.map(|since| since + rest).filter(|&until| now < until)
     }
 }
 
@@ -132,7 +147,8 @@ impl Rails {
         let wanted = |at: &usize| {
             let rail = &self.rails[*at];
             let worth = rail.rank == 0 || best.is_none_or(|best| rail.rank < best);
-            let may_be_tried = rail.retry.is_none_or(|retry| retry <= now) && (best.is_none() || !rail.is_resting(now));
+            let may_be_tried =
+                rail.retry.is_none_or(|retry| retry <= now) && (best.is_none() || rail.rests_until(now).is_none());
             worth && !is_connected(*at) && may_be_tried
         };
         (0..self.rails.len()).filter(wanted).collect()
@@ -150,7 +166,7 @@ impl Rails {
         let best =
             (0..count).map(|step| (self.next + step) % count).filter(|&at| usable(&self.rails[at])).min_by_key(|&at| {
                 let rail = &self.rails[at];
-                (rail.is_lost || rail.failures > 0, rail.is_resting(now), rail.rank)
+                (rail.is_lost || rail.failures > 0, rail.rests_until(now), rail.is_deaf, rail.rank)
             });
         if let Some(at) = best {
             self.next = (at + 1) % count;
@@ -159,11 +175,12 @@ impl Rails {
         self.rails.iter().filter_map(|rail| rail.retry).min().map_or(Choice::None, Choice::NotBefore)
     }
 
-    /// The best one beside this rail.
+    /// Of the others beside this rail the best one for `nth` 0, then the next, and around again.
     #[must_use]
-    pub fn beside(&self, rail: usize) -> Option<usize> {
-        let others = (0..self.rails.len()).filter(|&at| at != rail);
-        others.min_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank))
+    pub fn beside(&self, rail: usize, nth: usize) -> Option<usize> {
+        let mut others: Vec<usize> = (0..self.rails.len()).filter(|&at| at != rail).collect();
+        others.sort_by_key(|&at| (self.rails[at].is_lost || self.rails[at].failures > 0, self.rails[at].rank));
+        others.get(nth % others.len().max(1)).copied()
     }
 
     /// Whether the last attempt to connect was no failure.
@@ -175,7 +192,7 @@ impl Rails {
     pub fn on_success(&mut self, rail: usize) {
         let rail = &mut self.rails[rail];
         // To be connected is not yet to carry.
-        *rail = Rail { rest: rail.rest, ..Rail::new(rail.rank) };
+        *rail = Rail { rest: rail.rest, rest_if_deaf: rail.rest_if_deaf, ..Rail::new(rail.rank) };
     }
 
     /// A connection over it was lost. It may be tried again at once.
@@ -183,27 +200,37 @@ impl Rails {
         self.rails[rail].is_lost = true;
     }
 
-    /// The same through a fault of the rail: one on which the connection lived too short rests, each time for longer.
+    /// The same through a fault of the rail: one on which the connection lived too short rests, each time for longer, and
+    /// so does one that is deaf, however long it lived.
     pub fn on_fault(&mut self, rail: usize, lived: &Lived, now: Instant) {
         self.on_loss(rail);
         let rail = &mut self.rails[rail];
+        if lived.received >= Lived::HEARD_MUCH {
+            rail.rest_if_deaf = Duration::ZERO;
+        }
+        if lived.was_deaf {
+            rail.rest_if_deaf = (rail.rest_if_deaf * 2).clamp(REST_DEAF_MIN, REST_MAX);
+            (rail.is_deaf, rail.rests) = (true, Some(now));
+            return;
+        }
         (rail.rest, rail.rests) = match lived.was_too_short() {
             true => ((rail.rest * 2).clamp(REST_MIN, REST_MAX), Some(now)),
             false => (Duration::ZERO, None),
         };
     }
 
-    /// Its connection was closed because nobody used it for long: so long it has lasted.
+    /// Its connection was closed because nobody used it for long: so long it has lasted. That says nothing of what it would
+    /// have brought.
     pub fn on_disuse(&mut self, rail: usize) {
         let rail = &mut self.rails[rail];
         (rail.rest, rail.rests) = (Duration::ZERO, None);
     }
 
     /// None is connected any more. Where that has come at once the other side is gone, or started again: none rests for
-    /// that.
+    /// that. But one is deaf because of itself: the other side was heard.
     pub fn on_loss_of_all(&mut self, now: Instant) {
         let lately = |since: Instant| now.saturating_duration_since(since) < TOGETHER;
-        for rail in self.rails.iter_mut().filter(|rail| rail.rests.is_some_and(lately)) {
+        for rail in self.rails.iter_mut().filter(|rail| !rail.is_deaf && rail.rests.is_some_and(lately)) {
             rail.rests = None;
             rail.rest = if rail.rest > REST_MIN { rail.rest / 2 } else { Duration::ZERO };
         }
@@ -305,7 +332,12 @@ mod tests {
     }
 
     fn lived(worked: u64, carried: u64) -> Lived {
-        Lived { worked: ms(worked), carried }
+        Lived { worked: ms(worked), carried, received: carried, was_deaf: false }
+    }
+
+    /// Of a connection that carried much to the other side.
+    fn deaf(received: u64) -> Lived {
+        Lived { worked: ms(120_000), carried: (1 << 30) + received, received, was_deaf: true }
     }
 
     /// For how long rail 1 is left out while rail 0 carries on.
@@ -377,6 +409,54 @@ mod tests {
     }
 
     #[test]
+    fn a_rail_that_is_deaf_rests_whatever_it_carried() {
+        let (mut now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        for rests in [8000, 16_000, 32_000, 60_000, 60_000] {
+            rails.on_success(1);
+            rails.on_fault(1, &deaf(900), now);
+            assert_eq!(rest(&rails, now), ms(rests));
+            now += ms(rests);
+            // Neither a calm time nor writes show that it hears again, nor does another fault.
+            rails.on_success(1);
+            rails.on_disuse(1);
+            rails.on_success(1);
+            rails.on_fault(1, &Lived { was_deaf: false, ..deaf(1 << 20) }, now);
+            assert_eq!(rest(&rails, now), ms(0));
+        }
+        for heard in [Lived { was_deaf: false, ..deaf(64 << 20) }, deaf(64 << 20)] {
+            rails.on_success(1);
+            rails.on_fault(1, &heard, now);
+            rails.on_success(1);
+            rails.on_fault(1, &deaf(0), now);
+        }
+        assert_eq!(rest(&rails, now), ms(16_000), "after the one that it began with again");
+    }
+
+    #[test]
+    fn a_rail_that_is_deaf_rests_though_it_was_the_only_one_connected() {
+        let (now, mut rails) = (Instant::now(), Rails::new([0, 1]));
+        rails.on_success(0);
+        rails.on_fault(0, &deaf(0), now);
+        rails.on_loss_of_all(now);
+        rails.on_success(1);
+        assert_eq!(rails.due(now + ms(7900), |at| at == 1), [0; 0]);
+        rails.on_fault(1, &lived(5000, 5 << 20), now + ms(5000));
+        rails.on_loss_of_all(now + ms(5000));
+        assert_eq!(rails.choose(now + ms(5000)), Choice::Rail(1));
+        assert_eq!(rails.choose(now + ms(50_000)), Choice::Rail(1), "it was not tried since");
+        rails.on_failure(1, now + ms(50_000));
+        assert_eq!(rails.choose(now + ms(50_000)), Choice::Rail(0), "the other one cannot be connected");
+    }
+
+    #[test]
+    fn where_all_rest_the_one_goes_first_whose_rest_ends_first() {
+        let (now, mut rails) = (Instant::now(), Rails::new([0, 0]));
+        rails.on_fault(0, &deaf(0), now + ms(1000));
+        rails.on_fault(1, &deaf(0), now);
+        assert_eq!([0; 2].map(|_| rails.choose(now + ms(2000))), [Choice::Rail(1); 2]);
+    }
+
+    #[test]
     fn a_rail_that_rests_is_used_where_the_other_one_cannot_be_connected() {
         let (now, mut rails) = (Instant::now(), Rails::new([0, 0]));
         rails.on_fault(1, &lived(10, 0), now);
@@ -387,10 +467,11 @@ mod tests {
     #[test]
     fn what_is_asked_beside_a_rail_is_the_best_of_the_others() {
         let mut rails = Rails::new([0, 1, 0]);
-        assert_eq!([rails.beside(0), rails.beside(2)], [Some(2), Some(0)]);
+        assert_eq!([rails.beside(0, 0), rails.beside(2, 0)], [Some(2), Some(0)]);
+        assert_eq!([1, 2, 3].map(|nth| rails.beside(0, nth)), [Some(1), Some(2), Some(1)], "then the next ones");
         rails.on_loss(2);
-        assert_eq!(rails.beside(0), Some(1));
-        assert_eq!(Rails::new([0]).beside(0), None);
+        assert_eq!(rails.beside(0, 0), Some(1));
+        assert_eq!([0, 1].map(|nth| Rails::new([0]).beside(0, nth)), [None; 2]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
 use crate::flow::Flow;
-use crate::handshake;
+use crate::handshake::{self, HandshakeError};
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
@@ -46,6 +46,7 @@ const LOCAL_PATIENCE: Duration = Duration::from_secs(5);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 static CANNOT_ACCEPT: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 static TOO_MANY: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
+static GONE: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 
 /// One request with the right to answer it, at once or later.
 pub struct Request {
@@ -227,8 +228,7 @@ impl<S: Service> ConnectionSlot<S> {
             Ok(established) => established,
             Err(reason) => {
                 metrics::handshake_refused(&reason);
-                warn!(peer = %address, %reason, "refused a connection");
-                return;
+                return log_refusal(address, &reason);
             }
         };
         let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
@@ -250,6 +250,15 @@ impl<S: Service> ConnectionSlot<S> {
         log_end(&connection, &end);
         server.service.on_disconnect(connection.peer.connection);
         metrics::disconnected();
+    }
+}
+
+/// One line, but for a caller that has gone away or said nothing: where the service stood still, thousands may have.
+fn log_refusal(peer: SocketAddr, reason: &HandshakeError) {
+    if !matches!(reason, HandshakeError::Ended | HandshakeError::TimedOut) {
+        warn!(%peer, %reason, "refused a connection");
+    } else if let Some(left_out) = GONE.is_due(ring::now()) {
+        warn!(%peer, %reason, left_out, "a connection came to nothing");
     }
 }
 

@@ -49,10 +49,10 @@ pub(super) async fn keep(weak: Weak<Inner>) {
         let signs = Signs { waiting, quiet, unacknowledged, since_acknowledged, round_trip, variance };
         match health.look(now, &signs) {
             Verdict::Fine => {}
-            Verdict::Ask => inner.ping(),
+            Verdict::Ask => drop(inner.ping()),
             Verdict::Dead => {
                 let reason = format!("nothing acknowledged for {} ms", since_acknowledged.as_millis());
-                if inner.close_for_its_rail(&reason) == Some(true) {
+                if inner.close_for_its_rail(&reason, false) == Some(true) {
                     info!(peer = %inner.address, reason, "a rail is cut: its connections are given up");
                 }
                 return;
@@ -101,7 +101,7 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         let stood_still = now.saturating_duration_since(before) >= 2 * period;
         if silent.min(still) >= limits.silence && !stood_still {
             let reason = format!("nothing heard for {} ms", silent.as_millis());
-            if inner.close_for_its_rail(&reason).is_some() {
+            if inner.close_for_its_rail(&reason, false).is_some() {
                 warn!(peer = %inner.address, reason, "connection given up");
             }
             return;
@@ -140,11 +140,6 @@ impl Connection {
         self.inner.lived.get()
     }
 
-    /// When the other side was last heard.
-    pub(crate) fn heard(&self) -> Instant {
-        self.inner.pulse.heard.get()
-    }
-
     /// For how long it owes an answer and nothing has come.
     pub(crate) fn mute(&self) -> Option<Duration> {
         self.inner.hearing.get().mute(ring::now())
@@ -155,12 +150,22 @@ impl Connection {
         self.inner.pending.borrow().is_waited_for()
     }
 
-    /// Has something come over it, where something does.
+    /// Asks for a sign of life, where none is asked for yet.
     pub(crate) fn ask(&self) {
-        self.inner.ping();
+        let inner = &self.inner;
+        let is_open = |(id, _)| inner.pending.borrow().has(id);
+        if !inner.question.get().is_some_and(is_open) {
+            inner.question.set(inner.ping().map(|id| (id, ring::now())));
+        }
     }
 
-    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says.
+    /// When it was asked for the last time, if that has its answer.
+    pub(crate) fn answered(&self) -> Option<Instant> {
+        let (id, asked) = self.inner.question.get()?;
+        (!self.is_closed() && !self.inner.pending.borrow().has(id)).then_some(asked)
+    }
+
+    /// Ends it where its rail is deaf, as [`Hearing::is_deaf`] says of `elsewhere`.
     ///
     /// [`Hearing::is_deaf`]: crate::hearing::Hearing::is_deaf
     pub(crate) fn end_if_deaf(&self, elsewhere: Option<Instant>) -> bool {
@@ -170,7 +175,7 @@ impl Connection {
         inner.hearing.set(hearing);
         if is_deaf {
             let reason = "nothing comes over its rail, and answers over another one";
-            if inner.close_for_its_rail(reason) == Some(true) {
+            if inner.close_for_its_rail(reason, true) == Some(true) {
                 info!(peer = %inner.address, reason, "a rail is deaf: its connections are given up");
             }
         }
@@ -179,16 +184,21 @@ impl Connection {
 }
 
 impl Inner {
-    /// Ends the connection through a fault of its rail. Whether that was healthy until now; `None` where the connection
-    /// had ended before.
-    pub(super) fn close_for_its_rail(&self, reason: &str) -> Option<bool> {
+    /// Ends the connection through a fault of its rail, which is deaf or has another one. Whether the rail was healthy until
+    /// now; `None` where the connection had ended before.
+    pub(super) fn close_for_its_rail(&self, reason: &str, was_deaf: bool) -> Option<bool> {
         // To end it is heard, too.
         let worked = self.pulse.heard.get().saturating_duration_since(self.begun);
         let signs = op::tcp_signs(&self.socket);
         if !self.close(reason) {
             return None;
         }
-        self.lived.set(signs.map(|signs| Lived { worked, carried: signs.acknowledged + signs.received }));
+        self.lived.set(signs.map(|TcpSigns { acknowledged, received, .. }| Lived {
+            worked,
+            carried: acknowledged + received,
+            received,
+            was_deaf,
+        }));
         Some(self.rail.failed())
     }
 
@@ -198,11 +208,11 @@ impl Inner {
     }
 
     /// Without permits: it is one, and it must go when nothing else does. The reply goes to nobody.
-    fn ping(&self) {
-        if let Ok(id) = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody) {
-            self.pings.set(self.pings.get() + 1);
-            self.ping.set(id);
-        }
+    fn ping(&self) -> Option<u64> {
+        let id = self.post(To::default(), &Ping {}, Payload::default(), Held::default(), Waiter::Nobody).ok()?;
+        self.pings.set(self.pings.get() + 1);
+        self.ping.set(id);
+        Some(id)
     }
 
     /// Whether answers come back.

@@ -8,7 +8,7 @@ use wire::op::Ping;
 
 use super::Inner;
 use crate::connection::{Connection, To};
-use crate::homing::Homing;
+use crate::homing::{Asking, Homing};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -21,9 +21,11 @@ const LOOK_IF_QUIET: Duration = Duration::from_millis(1);
 const MUTE_MAX: Duration = Duration::from_secs(4);
 /// Between two such questions; each has so long for its answer.
 const ASK_EVERY: Duration = Duration::from_millis(400);
+/// So many over one connection: some answers may come late.
+const ASK_MAX: u32 = 6;
 
 pub(super) async fn go_home(weak: Weak<Inner>) {
-    let (mut homing, mut has_compared) = (Homing::default(), false);
+    let (mut homing, mut asking) = (Homing::default(), Asking::default());
     loop {
         ring::next_look(LOOK).await;
         let Some(inner) = weak.upgrade() else { return };
@@ -44,17 +46,17 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
             let mute = state.current().filter(|used| used.mute().is_some_and(|mute| mute >= MUTE_MAX));
             (state.away(), mute.filter(Connection::is_waited_for))
         };
-        if let Some(used) = mute.as_ref().filter(|_| !has_compared)
-            && inner.is_deaf_beside_another(used).await
-            && away.is_none()
-        {
-            homing.deaf();
+        let nth = asking.is_due(ring::now(), mute.is_some());
+        if let Some((used, nth)) = mute.as_ref().zip(nth) {
+            if !inner.is_deaf_beside_another(used, nth).await {
+                asking.asked(ring::now());
+            } else if away.is_none() {
+                homing.deaf();
+            }
         }
-        // Once each time: to connect costs the other side something, too.
-        has_compared = mute.is_some();
         let is_due = homing.is_due(ring::now(), away.is_some());
         let Some((home, used)) = away.filter(|_| is_due) else { continue };
-        let may_be_tried = inner.state.borrow().due().contains(&home);
+        let may_be_tried = inner.state.borrow().due(ring::now()).contains(&home);
         if may_be_tried && inner.connect(home).await.is_ok() {
             quiet(&used).await;
             inner.state.borrow_mut().leave(&used);
@@ -64,18 +66,21 @@ pub(super) async fn go_home(weak: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Ends `used` where its rail is deaf: the best one beside it answers.
-    async fn is_deaf_beside_another(&self, used: &Connection) -> bool {
-        let Some(beside) = self.state.borrow().beside(used) else { return false };
+    /// Ends `used` where its rail is deaf: another one answers, the best beside it for `nth` 0.
+    async fn is_deaf_beside_another(&self, used: &Connection, nth: usize) -> bool {
+        let Some(beside) = self.state.borrow().beside(used, nth) else { return false };
         let (way, address) = self.way(beside);
         let Ok(other) = self.connect_over(&way, address).await else { return false };
-        while other.incarnation() == used.incarnation() && used.mute().is_some() && !used.is_closed() {
-            let answer = ring::timeout(ASK_EVERY, other.call(To::default(), &Ping {})).await;
-            if !matches!(answer, Ok(Ok(_))) {
+        for _ in 0..ASK_MAX {
+            if other.incarnation() != used.incarnation() || used.mute().is_none() || used.is_closed() {
                 return false;
             }
-            if used.end_if_deaf(Some(other.heard())) {
-                return true;
+            let asked = ring::now();
+            match ring::timeout(ASK_EVERY, other.call(To::default(), &Ping {})).await {
+                Ok(Ok(_)) if used.end_if_deaf(Some(asked)) => return true,
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => return false,
+                Err(_) => continue,
             }
             ring::sleep(ASK_EVERY).await;
         }

@@ -9,13 +9,11 @@ use super::Inner;
 const LOOK: Duration = Duration::from_millis(400);
 
 pub(super) async fn keep(weak: Weak<Inner>) {
-    let mut looked = ring::now();
     loop {
         let Some(inner) = weak.upgrade() else { return };
         let due = {
             let mut state = inner.state.borrow_mut();
-            state.end_deaf(looked);
-            looked = ring::now();
+            state.end_deaf();
             state.sweep();
             if state.takes_rest() {
                 // The next request has them kept again.
@@ -23,7 +21,7 @@ pub(super) async fn keep(weak: Weak<Inner>) {
                 return;
             }
             state.pair_again(&inner.limits.interfaces);
-            state.due()
+            state.due(ring::now())
         };
         // Side by side: one that does not answer takes its time.
         let attempts = due.into_iter().map(|rail| inner.connect(rail));

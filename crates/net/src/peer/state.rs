@@ -160,14 +160,16 @@ impl State {
         }
     }
 
-    /// Ends those whose rail is deaf. `since`: when this was done before.
-    pub(super) fn end_deaf(&self, since: Instant) {
+    /// Ends those whose rail is deaf. What counts is what another one was asked since, and has answered: of a service that
+    /// stands still bytes go on coming, those that its kernel has.
+    pub(super) fn end_deaf(&self) {
         let live = || self.links.iter().flatten().filter(|link| !link.is_within_host());
+        let answered: Vec<_> = live().map(|link| (link, link.answered())).collect();
         for link in live().filter(|link| link.mute().is_some()) {
-            let is_other = |other: &&Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
-            let elsewhere = live().filter(is_other).map(Connection::heard).max().filter(|&heard| heard > since);
-            if !link.end_if_deaf(elsewhere) {
-                live().filter(is_other).for_each(Connection::ask);
+            let is_other = |other: &Connection| other.id() != link.id() && other.incarnation() == link.incarnation();
+            let others = answered.iter().filter(|(other, _)| is_other(other));
+            if !link.end_if_deaf(others.clone().filter_map(|&(_, answered)| answered).max()) {
+                others.for_each(|(other, _)| other.ask());
             }
         }
     }
@@ -210,10 +212,10 @@ impl State {
         is_away.then_some((home, used))
     }
 
-    /// The best rail beside that of `connection`.
-    pub(super) fn beside(&self, connection: &Connection) -> Option<usize> {
+    /// A rail beside that of `connection`, the best one for `nth` 0.
+    pub(super) fn beside(&self, connection: &Connection, nth: usize) -> Option<usize> {
         let is_its = |link: &Option<Connection>| link.as_ref().is_some_and(|link| link.id() == connection.id());
-        self.rails.beside(self.links.iter().position(is_its)?)
+        self.rails.beside(self.links.iter().position(is_its)?, nth)
     }
 
     /// Ends `connection` for another one: its rail is as good as before.
@@ -257,16 +259,14 @@ impl State {
     }
 
     /// Rails to connect now.
-    pub(super) fn due(&self) -> Vec<usize> {
-        let now = ring::now();
+    pub(super) fn due(&self, now: Instant) -> Vec<usize> {
         let mut due = self.rails.due(now, |rail| self.links[rail].is_some());
         let is_passed_by = |address| self.strangers.iter().any(|&(met, until)| met == address && now < until);
         due.retain(|&rail| !is_passed_by(self.address(rail)));
         due
     }
 
-    pub(super) fn met_stranger(&mut self, address: SocketAddr) {
-        let now = ring::now();
+    pub(super) fn met_stranger(&mut self, address: SocketAddr, now: Instant) {
         self.strangers.retain(|&(met, until)| met != address && now < until);
         self.strangers.push((address, now + STRANGER_PAUSE));
     }
@@ -302,7 +302,29 @@ fn find_pairs(addresses: &[SocketAddr], selectors: &[Selector]) -> Vec<Pair> {
 mod tests {
     use std::time::Duration;
 
+    use ring::{Config, Ring};
+
     use super::*;
+
+    #[test]
+    fn an_address_at_which_another_node_was_met_is_passed_by_for_a_while() {
+        let mut ring = Ring::new(&Config::default()).expect("a ring");
+        ring.run(async {
+            let now = Instant::now();
+            let addresses = ["127.0.0.2:7", "127.0.0.3:7"].map(|address| address.parse().expect("an address"));
+            let mut state = State::new(addresses.to_vec(), &[], 0);
+            let due = |state: &State, now| state.due(now).into_iter().map(|at| state.address(at)).collect::<Vec<_>>();
+            assert_eq!(due(&state, now), addresses);
+            state.met_stranger(addresses[0], now);
+            assert_eq!(due(&state, now + STRANGER_PAUSE / 2), [addresses[1]]);
+            assert_eq!(due(&state, now + STRANGER_PAUSE), addresses);
+            // Each time anew.
+            state.met_stranger(addresses[0], now + STRANGER_PAUSE);
+            state.met_stranger(addresses[1], now + STRANGER_PAUSE * 3 / 2);
+            assert_eq!(due(&state, now + STRANGER_PAUSE * 3 / 2), [addresses[0]; 0]);
+            assert_eq!(due(&state, now + STRANGER_PAUSE * 2), [addresses[0]]);
+        });
+    }
 
     #[test]
     fn a_connection_to_an_earlier_incarnation_does_not_speak_for_a_later_one() {

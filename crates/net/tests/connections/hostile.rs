@@ -321,6 +321,28 @@ fn who_cannot_prove_the_key_is_refused_on_both_sides() {
     });
 }
 
+/// As many do where the service stood still, and they ask others.
+#[test]
+fn callers_that_go_away_in_their_handshake_are_told_of_seldom() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    run(async {
+        let running = serve(Limits::default());
+        let address = running.address;
+        aside(move || {
+            for _ in 0..20 {
+                let stream = TcpStream::connect(address).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(std::io::Read::read(&mut &stream, &mut [0]).unwrap(), 0);
+            }
+        })
+        .await;
+        let logged = warnings.take();
+        assert!(logged.len() <= 1, "{logged:?}");
+        ping(&healthy(&running).await).await;
+    });
+}
+
 #[test]
 fn a_handshake_that_does_not_come_to_an_end_is_given_up_on_both_sides() {
     run(async {
