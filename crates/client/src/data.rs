@@ -22,7 +22,6 @@ use crate::own::Own;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unsynced::Unsynced;
-use crate::unwritten::landing::Passage;
 
 /// What a sync makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -320,7 +319,6 @@ impl Client {
     ) -> Result<(), Errno> {
         let len = data.len() as u64;
         let (began, _growth) = self.change_begins(inode, offset + len)?;
-        let passage = self.shared.landings.passage(layout, offset, len);
         let mut pieces = extents(layout, offset, len);
         let result = match (pieces.next(), pieces.clone().next()) {
             (None, _) => return Ok(()),
@@ -335,7 +333,6 @@ impl Client {
             }
         };
         if result.is_ok() {
-            passage.into_iter().for_each(Passage::has_landed);
             self.shared.with_file(inode, |file| {
                 file.end.versions.clear();
                 file.wrote(offset, len, Shared::wall_clock());
@@ -364,7 +361,9 @@ impl Client {
         // By the clock of what is set of a draft afterwards.
         let at = if is_draft { Shared::wall_clock() } else { Timestamp(0) };
         let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at, durable };
+        let passage = self.shared.landings.passage(extent.group, data.len());
         let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await?;
+        passage.has_landed();
         self.saw_version(extent.group, object, answer.message.version);
         self.wrote_through(inode, extent.stripe, &answer.message);
         Ok(())

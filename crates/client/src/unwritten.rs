@@ -28,7 +28,7 @@ use ring::buf::Slice;
 use tracing::{error, warn};
 use types::cred::Credentials;
 use types::error::Errno;
-use types::id::InodeId;
+use types::id::{GroupId, InodeId};
 use types::layout::Layout;
 use types::time::Timestamp;
 use wire::v1::{meta, storage};
@@ -43,7 +43,6 @@ use crate::patience::Patience;
 use crate::router::{Client, Destination};
 use crate::shared::Shared;
 use crate::unwritten::flight::Flight;
-use crate::unwritten::landing::Cargo;
 use crate::unwritten::runs::Runs;
 
 pub(crate) mod crowd;
@@ -96,8 +95,8 @@ pub(crate) struct Unwritten {
     /// A task looks after it.
     watched: bool,
     try_at: Option<Instant>,
-    /// Bytes per second that land in the slowest of its groups, when that was looked at last; 0: not known.
-    rate: u64,
+    /// How much may be kept back that is for this group, by the last look. Of what has changed since it tells nothing.
+    in_time: Option<(GroupId, usize)>,
     /// Its targets were short of space when that was looked at last: nothing more is kept back.
     short: bool,
     /// Something was given up.
@@ -122,7 +121,7 @@ impl Default for Unwritten {
             wanted: 0,
             watched: false,
             try_at: None,
-            rate: 0,
+            in_time: None,
             short: false,
             lost: false,
         }
@@ -341,7 +340,7 @@ impl Client {
                 let looked = client.shared.with_file(inode, |file| {
                     let unwritten = &mut file.unwritten;
                     unwritten.short = short;
-                    unwritten.rate = client.shared.landings.rate(now, &file.layout.groups);
+                    unwritten.in_time = None;
                     unwritten.watched = !unwritten.is_clean();
                     unwritten.leave_nothing_behind();
                     let may_try = unwritten.try_at.is_none_or(|at| now >= at) && unwritten.flying.is_none();
@@ -473,10 +472,7 @@ impl Client {
             // One more run, where a part of one stays.
             shared.metrics.unwritten.change(before, unwritten.weight());
             unwritten.flights += 1;
-            let (at, mut cargo) = (unwritten.at, Cargo::default());
-            runs.iter().for_each(|(offset, run)| cargo.add(&file.layout, offset, run.bytes().len() as u64));
-            shared.landings.begins(now, &cargo);
-            let flight = Flight { shared: Arc::clone(shared), inode, runs, at, kept, cargo, landed: false };
+            let flight = Flight { shared: Arc::clone(shared), inode, runs, at: unwritten.at, kept, landed: false };
             Step::Write(flight, file.layout.clone())
         });
         step.unwrap_or(Step::Done)

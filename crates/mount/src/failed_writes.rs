@@ -16,6 +16,8 @@ use crate::process::{self, Cutter};
 
 /// The kernel cuts right after the answer; but this process may stand still.
 const CUT_WITHIN: Duration = Duration::from_secs(10);
+/// Most programs that cut a file are asleep by then.
+const LOOKS_IF_NONE_FAILED: u32 = 3;
 
 /// The last one of each open file, of those after which the kernel has asked for nothing yet.
 #[derive(Default)]
@@ -66,7 +68,7 @@ impl FailedWrites {
         // The kernel's comes first.
         let has_failed = self.take(handle).is_some_and(|failed| failed.thread == thread && failed.is_new());
         // Also a write that never came here may have failed, for its buffer.
-        let cutter = process::cutter(thread, if has_failed { process::LOOKS_MAX } else { 1 }).await;
+        let cutter = process::cutter(thread, if has_failed { process::LOOKS_MAX } else { LOOKS_IF_NONE_FAILED }).await;
         match cutter {
             Cutter::Submits => Wish::Kernels,
             Cutter::Unclear if has_failed => Wish::Unclear,

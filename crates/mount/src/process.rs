@@ -55,11 +55,11 @@ impl Cutter {
 }
 
 async fn call_of(thread: u32, looks: u32) -> Option<String> {
-    for _ in 0..looks {
+    for left in (0..looks).rev() {
         match look(thread) {
             Seen::In(call) => return Some(call),
-            Seen::Nothing => return None,
-            Seen::Runs => ring::sleep(FALLS_ASLEEP_WITHIN).await,
+            Seen::Runs if left > 0 => ring::sleep(FALLS_ASLEEP_WITHIN).await,
+            Seen::Runs | Seen::Nothing => break,
         }
     }
     None

@@ -12,7 +12,6 @@ use types::layout::Layout;
 use types::time::Timestamp;
 use wire::v1::storage;
 
-use super::landing::Cargo;
 use super::runs::{Run, Runs};
 use super::{TRY_AGAIN, Unwritten, give_up};
 use crate::caller::Caller;
@@ -29,19 +28,17 @@ pub(super) struct Flight {
     pub(super) at: Timestamp,
     /// How many writes were kept back before it, where these are all.
     pub(super) kept: Option<u64>,
-    pub(super) cargo: Cargo,
     pub(super) landed: bool,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let now = Instant::now();
-        self.shared.landings.ends(now, &self.cargo, self.landed);
         let change = self.shared.with_file(self.inode, |file| {
             let unwritten = &mut file.unwritten;
             let before = unwritten.weight();
             unwritten.flights = unwritten.flights.saturating_sub(1);
-            unwritten.rate = self.shared.landings.rate(now, &file.layout.groups);
+            unwritten.in_time = None;
             match unwritten.flying.take_if(|flying| Arc::ptr_eq(flying, &self.runs)) {
                 Some(_) if self.landed => unwritten.written = self.kept.unwrap_or(unwritten.written),
                 Some(flown) => {
@@ -137,8 +134,10 @@ impl Client {
             let may = self.shared.with_file(inode, may_write).flatten();
             let durable = may.ok_or(Errno::EIO)? && is_only;
             let request = storage::Write { object, offset: piece.object_offset, unchanged_since, at, durable };
+            let passage = self.shared.landings.passage(piece.group, data.len());
             let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
             if let Ok(answer) = &written {
+                passage.has_landed();
                 self.saw_version(piece.group, object, answer.message.version);
             }
             self.shared.with_file(inode, |file| match &written {

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use layout::{extents, object_size};
+use layout::{Extent, extents, object_size};
 use ring::buf::Slice;
 use types::error::Errno;
-use types::id::{InodeId, ObjectId};
+use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
 use types::time::Timestamp;
 
-use super::MARGIN;
-use super::landing::allowed;
+use super::landing::Landings;
+use super::{MARGIN, Unwritten};
 use crate::caller::Caller;
 use crate::file::File;
 use crate::looks::Looks;
@@ -44,6 +44,22 @@ pub(super) enum Kept {
     /// Too much is here already.
     Full,
     Lost,
+}
+
+impl Unwritten {
+    /// How many bytes may be kept back for these pieces of the file to be written in time.
+    fn lands_in_time(&mut self, landings: &Landings, now: Instant, mut pieces: impl Iterator<Item = Extent>) -> usize {
+        let Some(first) = pieces.next().map(|piece| piece.group) else { return 0 };
+        let others: Vec<GroupId> = pieces.map(|piece| piece.group).collect();
+        let known = self.in_time.filter(|&(group, _)| group == first && others.is_empty() && !self.is_clean());
+        if let Some((_, in_time)) = known {
+            return in_time;
+        }
+        let term = self.lease.term();
+        let in_time = landings.allowed(now, term, others.iter().copied().chain([first]));
+        self.in_time = others.is_empty().then_some((first, in_time));
+        in_time
+    }
 }
 
 impl File {
@@ -141,17 +157,14 @@ impl Client {
             if !pieces.all(|piece| is_fresh || unwritten.versions.contains_key(&piece.stripe)) {
                 return Kept::No;
             }
-            if unwritten.is_clean() {
-                unwritten.rate = shared.landings.rate(now, &layout.groups);
-            }
-            let (before, in_time) = (unwritten.weight(), allowed(unwritten.rate, unwritten.lease.term()));
+            let in_time = unwritten.lands_in_time(&shared.landings, now, extents(layout, offset, data.len() as u64));
+            let before = unwritten.weight();
             let room = in_time.min(if is_long { LONG_FILE_MAX } else { FILE_MAX });
             if before + data.len() > room {
                 return if data.len() > in_time { Kept::No } else { Kept::Full };
             }
-            // Of several files that are asked for at once all has to be there in time.
-            let room = if unwritten.rate == 0 { usize::MAX } else { in_time };
-            if shared.metrics.unwritten.get() + data.len() > room.min(shared.config.write_back) {
+            // All that is kept back may be asked for at once.
+            if shared.metrics.unwritten.get() + data.len() > in_time.min(shared.config.write_back) {
                 return Kept::No;
             }
             if is_long {

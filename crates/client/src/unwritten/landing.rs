@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use layout::extents;
 use types::id::GroupId;
-use types::layout::Layout;
 
 /// Bytes that may be kept back in any case...
 const ALLOWED_MIN: usize = 256 << 10;
@@ -34,18 +32,6 @@ pub(super) fn allowed(rate: u64, term: Duration) -> usize {
     if rate == 0 { ALLOWED_AT_FIRST } else { usize::try_from(in_time).unwrap_or(usize::MAX).max(ALLOWED_MIN) }
 }
 
-/// How many bytes go to each group.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Cargo(BTreeMap<GroupId, u64>);
-
-impl Cargo {
-    pub(crate) fn add(&mut self, layout: &Layout, offset: u64, len: u64) {
-        for piece in extents(layout, offset, len) {
-            *self.0.entry(piece.group).or_default() += u64::from(piece.len);
-        }
-    }
-}
-
 /// What has landed of late, by group.
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
@@ -54,31 +40,40 @@ pub(crate) struct Landings {
 
 #[derive(Debug, Default)]
 struct Pace {
-    /// Flights under way, and when that was looked at last.
+    /// Writes under way, and until when their time has been counted.
     flying: usize,
-    since: Option<Instant>,
+    counted: Option<Instant>,
+    /// When the last one began or ended.
+    flown: Option<Instant>,
     /// What has landed of late, in which time.
     landed: u64,
     took: Duration,
 }
 
 impl Pace {
-    /// The time since the last look counts, if something was under way in it; after a long one in which nothing was, nothing is
-    /// known.
+    /// Time counts while something is under way; after a long one in which nothing was, nothing is known.
     fn pass(&mut self, now: Instant) {
-        let passed = self.since.replace(now).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let since = |then: Option<Instant>| then.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         if self.flying > 0 {
-            self.took += passed;
-        } else if passed > FORGOTTEN {
+            self.took += since(self.counted.replace(now));
+        } else if since(self.flown) > FORGOTTEN {
             (self.landed, self.took) = (0, Duration::ZERO);
         }
     }
 
-    fn land(&mut self, bytes: u64) {
+    fn begin(&mut self, now: Instant) {
+        self.pass(now);
+        self.flying += 1;
+        (self.counted, self.flown) = (Some(now), Some(now));
+    }
+
+    fn end(&mut self, now: Instant, landed: u64) {
+        self.pass(now);
+        self.flown = Some(now);
         self.flying = self.flying.saturating_sub(1);
-        self.landed += bytes;
+        self.landed += landed;
         // Only now: the time of what has not landed yet belongs to that.
-        while bytes > 0 && self.took > REMEMBERED {
+        while landed > 0 && self.took > REMEMBERED {
             (self.landed, self.took) = (self.landed / 2, self.took / 2);
         }
     }
@@ -92,57 +87,42 @@ impl Pace {
 }
 
 impl Landings {
-    /// Bytes per second that land in the slowest of these groups; 0: of one it is not known.
-    pub(crate) fn rate(&self, now: Instant, groups: &[GroupId]) -> u64 {
+    /// Bytes that may be kept back, under leases of this term, where some are for these groups.
+    pub(super) fn allowed(&self, now: Instant, term: Duration, groups: impl Iterator<Item = GroupId>) -> usize {
         let mut paces = self.paces();
         let of_group = |group| {
-            paces.get_mut(group).map_or(0, |pace: &mut Pace| {
+            let rate = paces.get_mut(&group).map_or(0, |pace| {
                 pace.pass(now);
                 pace.rate()
-            })
+            });
+            allowed(rate, term)
         };
-        groups.iter().map(of_group).min().unwrap_or(0)
+        groups.map(of_group).min().unwrap_or(ALLOWED_AT_FIRST)
     }
 
-    /// A write that nobody keeps back, where it tells.
-    pub(crate) fn passage(&self, layout: &Layout, offset: u64, len: u64) -> Option<Passage<'_>> {
-        (len >= TELLING).then(|| {
-            let mut cargo = Cargo::default();
-            cargo.add(layout, offset, len);
-            self.begins(Instant::now(), &cargo);
-            Passage { landings: self, cargo, landed: false }
-        })
-    }
-
-    pub(super) fn begins(&self, now: Instant, cargo: &Cargo) {
-        let mut paces = self.paces();
-        for &group in cargo.0.keys() {
-            let pace = paces.entry(group).or_default();
-            pace.pass(now);
-            pace.flying += 1;
-        }
-    }
-
-    /// What has begun before has ended.
-    pub(super) fn ends(&self, now: Instant, cargo: &Cargo, landed: bool) {
-        let mut paces = self.paces();
-        for (group, &bytes) in &cargo.0 {
-            if let Some(pace) = paces.get_mut(group) {
-                pace.pass(now);
-                pace.land(if landed { bytes } else { 0 });
-            }
-        }
+    /// So many bytes are on their way to a group, until this is dropped.
+    pub(crate) fn passage(&self, group: GroupId, bytes: usize) -> Passage<'_> {
+        self.paces().entry(group).or_default().begin(Instant::now());
+        Passage { landings: self, group, bytes: bytes as u64, landed: false }
     }
 
     fn paces(&self) -> MutexGuard<'_, BTreeMap<GroupId, Pace>> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    #[cfg(test)]
+    pub(super) fn fly_for_test(&self, group: GroupId, begun: Instant, took: Duration, bytes: u64) {
+        let mut paces = self.paces();
+        let pace = paces.entry(group).or_default();
+        pace.begin(begun);
+        pace.end(begun + took, bytes);
+    }
 }
 
-/// One on its way.
 pub(crate) struct Passage<'a> {
     landings: &'a Landings,
-    cargo: Cargo,
+    group: GroupId,
+    bytes: u64,
     landed: bool,
 }
 
@@ -154,7 +134,10 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.landings.ends(Instant::now(), &self.cargo, self.landed);
+        let landed = if self.landed { self.bytes } else { 0 };
+        if let Some(pace) = self.landings.paces().get_mut(&self.group) {
+            pace.end(Instant::now(), landed);
+        }
     }
 }
 
@@ -167,23 +150,17 @@ mod tests {
     const NEAR: GroupId = GroupId(1);
     const FAR: GroupId = GroupId(2);
 
-    fn mib(group: GroupId) -> Cargo {
-        Cargo([(group, MIB as u64)].into())
-    }
-
-    /// Flights of a MiB one after the other, each of which takes so long.
-    fn fly(landings: &Landings, now: &mut Instant, group: GroupId, flights: usize, each: Duration) {
-        for _ in 0..flights {
-            landings.begins(*now, &mib(group));
-            *now += each;
-            landings.ends(*now, &mib(group), true);
-            // Nothing is under way.
-            *now += Duration::from_secs(7);
+    /// Writes of a MiB one after the other, each of which takes so long.
+    fn fly(landings: &Landings, now: &mut Instant, group: GroupId, writes: usize, each: Duration) {
+        for _ in 0..writes {
+            landings.fly_for_test(group, *now, each, MIB as u64);
+            // Nothing is under way for a while.
+            *now += each + Duration::from_secs(7);
         }
     }
 
     fn may(landings: &Landings, now: Instant, groups: &[GroupId]) -> usize {
-        allowed(landings.rate(now, groups), TERM)
+        landings.allowed(now, TERM, groups.iter().copied())
     }
 
     #[test]
@@ -197,43 +174,67 @@ mod tests {
         assert!((ALLOWED_MIN..=400 << 10).contains(&slow), "{slow}");
         fly(&landings, &mut now, NEAR, 60, Duration::from_millis(10));
         assert!(may(&landings, now, &[NEAR]) > 32 * MIB, "it is fast again");
-        now += 2 * FORGOTTEN;
+        // To look at it changes nothing.
+        for _ in 0..FORGOTTEN.as_secs() {
+            now += Duration::from_secs(1);
+            may(&landings, now, &[NEAR]);
+        }
         assert_eq!(may(&landings, now, &[NEAR]), ALLOWED_AT_FIRST, "that was long ago");
     }
 
     #[test]
-    fn what_does_not_land_counts_while_it_is_under_way_and_flights_together_as_one() {
-        let (landings, mut now) = (Landings::default(), Instant::now());
-        (0..8).for_each(|_| landings.begins(now, &mib(NEAR)));
+    fn what_does_not_land_counts_while_it_is_under_way_and_writes_together_as_one() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        (0..8).for_each(|_| pace.begin(now));
         now += Duration::from_secs(1);
-        (0..4).for_each(|_| landings.ends(now, &mib(NEAR), true));
-        assert_eq!(may(&landings, now, &[NEAR]), 10 * MIB);
+        (0..4).for_each(|_| pace.end(now, MIB as u64));
+        assert_eq!(pace.rate(), 4 * MIB as u64);
         now += Duration::from_secs(3);
-        assert_eq!(may(&landings, now, &[NEAR]), 10 * MIB / 4);
-        now += Duration::from_secs(96);
-        assert_eq!(may(&landings, now, &[NEAR]), ALLOWED_MIN);
-        (0..4).for_each(|_| landings.ends(now, &mib(NEAR), false));
-        assert_eq!(may(&landings, now, &[NEAR]), ALLOWED_MIN, "they have failed");
+        pace.pass(now);
+        assert_eq!(pace.rate(), MIB as u64);
+        now += Duration::from_secs(400);
+        pace.pass(now);
+        assert_eq!(allowed(pace.rate(), TERM), ALLOWED_MIN);
+        (0..4).for_each(|_| pace.end(now, 0));
+        assert_eq!(allowed(pace.rate(), TERM), ALLOWED_MIN, "they have failed");
     }
 
     #[test]
     fn one_that_is_slow_or_away_is_nothing_to_the_others() {
         let (landings, mut now) = (Landings::default(), Instant::now());
-        landings.begins(now, &mib(FAR));
-        for _ in 0..600 {
-            fly(&landings, &mut now, NEAR, 1, Duration::from_millis(1));
-        }
+        landings.paces().entry(FAR).or_default().begin(now);
+        fly(&landings, &mut now, NEAR, 600, Duration::from_millis(1));
         assert_eq!((may(&landings, now, &[NEAR]), may(&landings, now, &[FAR])), (2500 * MIB, ALLOWED_MIN));
         assert_eq!(may(&landings, now, &[NEAR, FAR]), ALLOWED_MIN);
         assert_eq!(may(&landings, now, &[NEAR, GroupId(3)]), ALLOWED_AT_FIRST, "of one nothing is known");
+        assert_eq!(may(&landings, now, &[FAR, GroupId(3)]), ALLOWED_MIN, "one is slow");
     }
 
+    /// Else what was slow once would stay so for who writes little at a time, since none of that is kept back.
     #[test]
-    fn short_ones_tell_nothing_of_what_fits_through() {
+    fn many_short_ones_tell_of_a_fast_way_and_few_tell_nothing() {
         let rate = |landed, took| Pace { landed, took, ..Pace::default() }.rate();
         assert_eq!((rate(4096, Duration::from_millis(50)), allowed(0, TERM)), (0, ALLOWED_AT_FIRST));
         assert_eq!(rate(4096, Duration::from_secs(4)), 1024);
         assert_eq!(rate(0, Duration::from_secs(4)), 1, "known to be slow");
         assert_eq!(allowed(u64::MAX, Duration::MAX), (u64::MAX / 1000) as usize);
+        let (landings, mut now) = (Landings::default(), Instant::now());
+        landings.fly_for_test(NEAR, now, Duration::from_secs(30), 4096);
+        now += Duration::from_secs(31);
+        assert_eq!(may(&landings, now, &[NEAR]), ALLOWED_MIN);
+        for _ in 0..4000 {
+            landings.fly_for_test(NEAR, now, Duration::from_micros(300), 4096);
+            now += Duration::from_millis(1);
+        }
+        assert!(may(&landings, now, &[NEAR]) > 8 * MIB);
+    }
+
+    #[test]
+    fn what_is_dropped_on_its_way_is_on_its_way_no_more() {
+        let landings = Landings::default();
+        drop(landings.passage(NEAR, MIB));
+        landings.passage(NEAR, MIB).has_landed();
+        let paces = landings.paces();
+        assert_eq!((paces[&NEAR].flying, paces[&NEAR].landed), (0, MIB as u64));
     }
 }

@@ -46,14 +46,10 @@ fn with_targets_short_of_space_no_more_is_kept_back_until_the_shard_is_asked_aga
 fn no_more_is_kept_back_than_a_slow_link_takes_in_time() {
     test_client::run(async |client| {
         keep_back(&client, b"some");
-        let (landings, layout) = (&client.shared.landings, test_client::layout());
-        let mut cargo = Cargo::default();
-        cargo.add(&layout, 0, 1 << 20);
         let flown = |seconds| {
-            let now = Instant::now();
-            landings.begins(now, &cargo);
-            landings.ends(now + Duration::from_secs(seconds), &cargo, true);
-            client.shared.with_file(FILE, |file| file.unwritten.rate = landings.rate(now, &layout.groups));
+            let took = Duration::from_secs(seconds);
+            client.shared.landings.fly_for_test(GroupId(1), Instant::now(), took, 1 << 20);
+            client.shared.with_file(FILE, |file| file.unwritten.in_time = None);
         };
         let more = |len| client.try_to_keep_back(FILE, &test_client::layout(), 4, &Slice::from_vec(vec![1; len]));
         assert!(matches!(more(1 << 20), Ok(Kept::Full)), "nothing is known");
@@ -192,7 +188,7 @@ fn what_was_taken_out_under_a_lease_that_has_ended_does_not_come_back() {
 fn of_a_run_that_is_written_in_part_both_parts_count() {
     test_client::run(async |client| {
         let first = vec![1; GATHER_MAX];
-        client.shared.landings.passage(&test_client::layout(), 0, 1 << 30).expect("it tells").has_landed();
+        client.shared.landings.passage(GroupId(1), 1 << 30).has_landed();
         keep_back(&client, &first);
         for n in 1.. {
             let data = Slice::from_vec(vec![2; GATHER_MAX - 1]);
