@@ -26,7 +26,7 @@ const FORGOTTEN: Duration = Duration::from_secs(10);
 const SHARE: u64 = 4;
 
 /// How many bytes may be kept back under a lease of this term, where so many land in a second; 0: nothing is known.
-pub(super) fn allowed(rate: u64, term: Duration) -> usize {
+fn allowed(rate: u64, term: Duration) -> usize {
     let milliseconds = u64::try_from(term.as_millis()).unwrap_or(u64::MAX) / SHARE;
     let in_time = rate.saturating_mul(milliseconds) / 1000;
     if rate == 0 { ALLOWED_AT_FIRST } else { usize::try_from(in_time).unwrap_or(usize::MAX).max(ALLOWED_MIN) }
