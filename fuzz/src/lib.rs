@@ -88,11 +88,9 @@ fn decodes(data: &[u8]) -> bool {
 /// Both sides of the handshake, given pieces of `data` in the lengths that they ask for.
 pub fn handshake(data: &[u8]) {
     let identity = Identity {
-        key: ClusterKey::from_bytes([1; 32]),
         cluster: "cluster".to_owned(),
-        name: "name".to_owned(),
         incarnation: 1,
-        node: String::new(),
+        ..Identity::new(ClusterKey::from_bytes([1; 32]), "name")
     };
     survives(&mut Initiator::new(&identity), data);
     survives(&mut Responder::new(&identity), data);

@@ -32,7 +32,7 @@ impl Admin {
     pub fn connect(address: &str, key_file: &Path) -> Result<Self> {
         let key = ClusterKey::from_file(key_file).map_err(|error| Fatal::usage(error.to_string()))?;
         let name = format!("administrator, process {}", std::process::id());
-        let mut identity = Identity { key, cluster: String::new(), name, incarnation: 0, node: String::new() };
+        let mut identity = Identity::new(key, name);
         let management = Management::connect(address, &identity)?;
         identity.cluster = management.cluster();
         Ok(Self { management, identity })

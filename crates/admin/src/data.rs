@@ -304,8 +304,7 @@ mod tests {
         // At first, mgmtd is being started again.
         let ask = || (answers.replace(answers.get() + 1) > 0).then(|| then.clone());
         let key = net::ClusterKey::from_bytes([7; 32]);
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".to_owned(), incarnation: 1, node: String::new() };
+        let identity = Identity { incarnation: 1, ..Identity::new(key, "test") };
         let data = DataPlane::new(identity, begin.clone(), Box::new(ask), SessionId(1));
         let renewed = on_ring(async { data.renewed().await }).expect("a ring").expect("it answers");
         assert_eq!((&renewed, data.map(), &*data.current.borrow()), (&now, &begin, &now));

@@ -43,13 +43,7 @@ impl Connected {
 /// Where the key cannot be read, nobody answers in time, or the cluster refuses; each with what to do.
 pub fn connect(cluster: &Cluster, config: Config) -> Result<Connected, Fatal> {
     let key = ClusterKey::from_file(&cluster.key_file).map_err(|error| Fatal::usage(error.to_string()))?;
-    let identity = Identity {
-        key,
-        cluster: String::new(),
-        name: format!("client {}", config.description),
-        incarnation: 0,
-        node: String::new(),
-    };
+    let identity = Identity::new(key, format!("client {}", config.description));
     let agent_config = AgentConfig { management: cluster.management.clone(), identity: identity.clone(), rails: None };
     // The agent runs before there is a shared state to tell: what it learns until then is in its view.
     let shared: Arc<OnceLock<Arc<Shared>>> = Arc::default();

@@ -20,8 +20,7 @@ use crate::{Client, Shared};
 pub(crate) fn run<R>(main: impl AsyncFnOnce(Rc<Client>) -> R) -> R {
     let config = Config { retry_timeout: Duration::from_millis(20), share_memory: false, ..Config::default() };
     let key = net::ClusterKey::from_bytes([7; 32]);
-    let identity =
-        net::Identity { key, cluster: String::new(), name: "client".into(), incarnation: 1, node: String::new() };
+    let identity = net::Identity { incarnation: 1, ..net::Identity::new(key, "client") };
     let map = ClusterMap {
         cluster: String::new(),
         epoch: Epoch(1),

@@ -152,13 +152,7 @@ impl Server {
 }
 
 fn identity() -> Identity {
-    Identity {
-        key: ClusterKey::from_bytes([7; 32]),
-        cluster: String::new(),
-        name: "test".into(),
-        incarnation: 1,
-        node: String::new(),
-    }
+    Identity { incarnation: 1, ..Identity::new(ClusterKey::from_bytes([7; 32]), "test") }
 }
 
 fn add(map: &mut ClusterMap, kind: ServiceKind, address: SocketAddr) -> GroupId {

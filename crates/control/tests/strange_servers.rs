@@ -15,13 +15,7 @@ use tonic::{Request, Response, Status};
 use types::id::Epoch;
 
 fn identity() -> Identity {
-    Identity {
-        key: ClusterKey::from_bytes([7; 32]),
-        cluster: String::new(),
-        name: "test".into(),
-        incarnation: 1,
-        node: String::new(),
-    }
+    Identity { incarnation: 1, ..Identity::new(ClusterKey::from_bytes([7; 32]), "test") }
 }
 
 /// Serves one connection with `serve`.

@@ -169,7 +169,7 @@ impl LocalShard {
 }
 
 fn identity(key: &ClusterKey, incarnation: u64) -> Identity {
-    Identity { key: key.clone(), cluster: String::new(), name: "local shard".into(), incarnation, node: String::new() }
+    Identity { incarnation, ..Identity::new(key.clone(), "local shard") }
 }
 
 fn map(config: &LocalConfig, port: u16) -> ClusterMap {

@@ -41,8 +41,7 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
     let shard = LocalShard::start(&config).expect("starts");
     let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
     ring.run(async {
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "test");
         let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
         let open = SessionOpen::asking(SessionId(1), Vec::new(), 0, 1);
         connection.call(shard.to(), &open).await.expect("a session");
@@ -122,8 +121,7 @@ fn a_refused_batch_is_an_error_for_those_alone_who_have_changed_something_in_it(
     let shard = LocalShard::start(&config).expect("starts");
     let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
     ring.run(async {
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "test");
         let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
         let to = shard.to();
         connection.call(to, &SessionOpen::asking(SessionId(1), Vec::new(), 0, 1)).await.expect("a session");
@@ -170,13 +168,7 @@ fn a_store_that_takes_nothing_is_read_by_old_and_new_clients_whatever_others_wan
     let mut ring = ring::Ring::new(&ring::Config::default()).expect("a ring");
     ring.run(async {
         let connect = async |session: u64| {
-            let identity = Identity {
-                key: key.clone(),
-                cluster: String::new(),
-                name: "test".into(),
-                incarnation: 0,
-                node: String::new(),
-            };
+            let identity = Identity::new(key.clone(), "test");
             let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await;
             let connection = connection.expect("connects");
             let open = SessionOpen::asking(SessionId(session), Vec::new(), 0, 1);

@@ -44,7 +44,7 @@ impl Place {
 
     fn identity(&self, cluster: &str) -> net::Identity {
         let key = ClusterKey::from_file(&self.key_file()).expect("written above");
-        net::Identity { key, cluster: cluster.to_owned(), name: "test".to_owned(), incarnation: 1, node: String::new() }
+        net::Identity { cluster: cluster.to_owned(), incarnation: 1, ..net::Identity::new(key, "test") }
     }
 
     fn config(&self, set: &[(&'static str, &str)]) -> Config {

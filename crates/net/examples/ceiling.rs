@@ -21,13 +21,7 @@ use wire::v1::session::Empty;
 use wire::v1::storage::{ObjectReply, Read, Write};
 
 fn identity() -> Identity {
-    Identity {
-        key: ClusterKey::from_bytes([7; 32]),
-        cluster: String::new(),
-        name: "ceiling".to_owned(),
-        incarnation: 1,
-        node: String::new(),
-    }
+    Identity { incarnation: 1, ..Identity::new(ClusterKey::from_bytes([7; 32]), "ceiling") }
 }
 
 struct Memory {

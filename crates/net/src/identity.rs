@@ -16,3 +16,11 @@ pub struct Identity {
     /// sees that. Empty where it has none.
     pub node: String,
 }
+
+impl Identity {
+    /// Of a process that knows no cluster yet, is no node of one, and has no incarnation.
+    #[must_use]
+    pub fn new(key: ClusterKey, name: impl Into<String>) -> Self {
+        Self { key, cluster: String::new(), name: name.into(), incarnation: 0, node: String::new() }
+    }
+}

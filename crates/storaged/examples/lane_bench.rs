@@ -60,8 +60,7 @@ struct Client {
 impl Client {
     async fn connect(node: &LocalNode, key: ClusterKey) -> Self {
         let map = node.map();
-        let identity =
-            Identity { key, cluster: String::new(), name: "bench".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "bench");
         let mut lanes = Vec::new();
         for lane in 0..map.targets.values().next().unwrap().ports.len() {
             let address = map.route_lane(GroupId(1), lane).unwrap().addresses[0];

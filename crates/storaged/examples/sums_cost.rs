@@ -108,8 +108,7 @@ impl Client {
     async fn connect(node: &LocalNode) -> Self {
         let map = node.map();
         let key = ClusterKey::from_bytes([1; 32]);
-        let identity =
-            Identity { key, cluster: String::new(), name: "bench".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "bench");
         let address = map.route_lane(GroupId(1), 0).unwrap().addresses[0];
         let lane = Connection::connect(address, &identity, &Limits::default()).await.unwrap();
         let generation = map.groups[&GroupId(1)].generation;

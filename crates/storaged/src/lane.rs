@@ -412,8 +412,7 @@ mod tests {
 
     fn dispatch() -> Rc<Dispatch<Files>> {
         let key = ClusterKey::from_bytes([7; 32]);
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 1, node: String::new() };
+        let identity = Identity { incarnation: 1, ..Identity::new(key, "test") };
         Rc::new(Dispatch {
             routes: RefCell::default(),
             epoch: Rc::new(Cell::new(Epoch(0))),

@@ -153,13 +153,7 @@ impl LocalNode {
 }
 
 fn identity(config: &LocalConfig) -> Identity {
-    Identity {
-        key: config.key.clone(),
-        cluster: String::new(),
-        name: "local storage".into(),
-        incarnation: config.incarnation,
-        node: String::new(),
-    }
+    Identity { incarnation: config.incarnation, ..Identity::new(config.key.clone(), "local storage") }
 }
 
 fn listeners(lanes: usize) -> io::Result<Vec<(OwnedFd, SocketAddr)>> {

@@ -190,8 +190,7 @@ mod tests {
 
     fn bench() -> NetBench {
         let key = ClusterKey::from_bytes([7; 32]);
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "test");
         NetBench::new(Asker { identity, interfaces: Arc::default() })
     }
 

@@ -53,8 +53,7 @@ impl Client {
     async fn connect(node: &LocalNode) -> Self {
         let map = node.map();
         let lanes = map.targets.values().next().expect("a target").ports.len();
-        let identity =
-            Identity { key: key(), cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key(), "test");
         let mut connections = Vec::new();
         for lane in 0..lanes {
             let address = map.route_lane(GROUP, lane).expect("routed").addresses[0];

@@ -23,7 +23,7 @@ const GROUP: GroupId = GroupId(1);
 
 fn identity() -> Identity {
     let key = ClusterKey::from_bytes([7; 32]);
-    Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() }
+    Identity::new(key, "test")
 }
 
 fn asker() -> Asker {

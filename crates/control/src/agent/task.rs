@@ -378,8 +378,7 @@ mod tests {
         assert_eq!(known.map.epoch, restored.map().epoch);
 
         let key = net::ClusterKey::from_bytes([7; 32]);
-        let identity =
-            net::Identity { key, cluster: "c".into(), name: "test".into(), incarnation: 1, node: String::new() };
+        let identity = net::Identity { cluster: "c".into(), incarnation: 1, ..net::Identity::new(key, "test") };
         let config = AgentConfig { management: String::new(), identity, rails: None };
         let mut task = Task::client(Arc::default(), config, String::new(), Box::new(|_| ()));
         task.set_view(known.clone());
@@ -396,8 +395,7 @@ mod tests {
     fn a_management_service_that_does_not_go_on_above_is_asked_once() {
         let (backup, _) = Membership::create("c", Rules::default(), Moment(0));
         let key = net::ClusterKey::from_bytes([7; 32]);
-        let identity =
-            net::Identity { key, cluster: "c".into(), name: "test".into(), incarnation: 1, node: String::new() };
+        let identity = net::Identity { cluster: "c".into(), incarnation: 1, ..net::Identity::new(key, "test") };
         let config = AgentConfig { management: String::new(), identity, rails: None };
         let mut task = Task::client(Arc::default(), config, String::new(), Box::new(|_| ()));
         task.set_view(view_of(&with_pool(backup.clone(), "a")));

@@ -251,13 +251,7 @@ fn errors_and_refusals_are_counted_by_who_met_them() {
     for (name, address) in ports::of_services(&cluster) {
         let mut stranger = TcpStream::connect(&address).unwrap();
         stranger.set_read_timeout(Some(SOON)).unwrap();
-        let identity = Identity {
-            key: key.clone(),
-            cluster: String::new(),
-            name: name.clone(),
-            incarnation: 0,
-            node: String::new(),
-        };
+        let identity = Identity::new(key.clone(), name.clone());
         let error = drive_blocking(&mut Initiator::new(&identity), &mut stranger).unwrap_err();
         assert!(matches!(error, HandshakeError::Key), "{name}: {error}");
         let mut other = TcpStream::connect(&address).unwrap();

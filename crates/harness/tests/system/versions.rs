@@ -23,13 +23,7 @@ const THEIRS: (u16, u16) = (VERSION + 7, VERSION + 8);
 
 fn identity(cluster: &Cluster) -> Identity {
     let key = ClusterKey::from_file(&cluster.dir().join("cluster.key")).unwrap();
-    Identity {
-        key,
-        cluster: String::new(),
-        name: "a client from the future".to_owned(),
-        incarnation: 0,
-        node: String::new(),
-    }
+    Identity::new(key, "a client from the future")
 }
 
 /// The line that one side gives about the other's versions.

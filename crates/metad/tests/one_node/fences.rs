@@ -24,7 +24,7 @@ use wire::v1::transaction::Prepare;
 use crate::common::{key, on_ring};
 
 fn identity() -> Identity {
-    Identity { key: key(), cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() }
+    Identity::new(key(), "test")
 }
 
 /// A connection that can be broken at any time.

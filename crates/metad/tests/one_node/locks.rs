@@ -30,7 +30,7 @@ impl Client {
     /// On a new connection of the same thread.
     async fn connect(shard: &LocalShard, session: u64, number: u64) -> Rc<Self> {
         let name = format!("test client {session}");
-        let identity = Identity { key: key(), cluster: String::new(), name, incarnation: 0, node: String::new() };
+        let identity = Identity::new(key(), name);
         let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connected");
         let client = Self { connection, to: shard.to(), session: SessionId(session), opened: Cell::new(number) };
         client.call(&client.asking()).await.expect("a session");

@@ -41,13 +41,7 @@ impl Client {
     }
 
     async fn connect_holding(shard: &LocalShard, session: u64, opens: &[HeldOpen]) -> (Self, SessionOpened) {
-        let identity = Identity {
-            key: key(),
-            cluster: String::new(),
-            name: format!("test client {session}"),
-            incarnation: 0,
-            node: String::new(),
-        };
+        let identity = Identity::new(key(), format!("test client {session}"));
         let connection =
             Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("the shard listens");
         let client = Self { connection, to: shard.to(), session: SessionId(session), sequence: Cell::new(0) };
@@ -303,8 +297,7 @@ fn wrong_addressees_and_unknown_sessions_are_told_so() {
     });
     // A tool without a session may look, and change nothing.
     on_ring(|| async {
-        let identity =
-            Identity { key: key(), cluster: String::new(), name: "tool".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key(), "tool");
         let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
         let scan = Scan { after: Bytes(Vec::new()), count: 100 };
         assert!(!connection.call(shard.to(), &scan).await.expect("scanned").records.is_empty());
@@ -325,8 +318,7 @@ fn wrong_addressees_and_unknown_sessions_are_told_so() {
 
 /// The map goes to the shard's thread by a mailbox: it may take a moment.
 async fn connect_when_ready(shard: &LocalShard) -> Client {
-    let identity =
-        Identity { key: key(), cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+    let identity = Identity::new(key(), "test");
     let connection = Connection::connect(shard.address(), &identity, &Limits::default()).await.expect("connects");
     let open = SessionOpen::asking(SessionId(5), Vec::new(), 0, 1);
     for _ in 0..1000 {
@@ -446,13 +438,7 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
     let shard = LocalShard::start(&config).expect("starts again");
     on_ring(|| async {
         let storage = Rc::new(Storage { failures: Cell::new(3), removed: RefCell::default() });
-        let identity = Identity {
-            key: key(),
-            cluster: String::new(),
-            name: "storage".into(),
-            incarnation: 1,
-            node: String::new(),
-        };
+        let identity = Identity { incarnation: 1, ..Identity::new(key(), "storage") };
         let epoch = Rc::new(Cell::new(Epoch(1)));
         ring::spawn(net::serve(listener, Rc::new(identity), Limits::default(), epoch, Rc::clone(&storage)));
         let client = Client::connect(&shard, 2).await;

@@ -34,13 +34,7 @@ struct Asker {
 
 impl Asker {
     async fn connect(shard: &LocalShard) -> Self {
-        let identity = Identity {
-            key: key(),
-            cluster: String::new(),
-            name: "another shard".into(),
-            incarnation: 0,
-            node: String::new(),
-        };
+        let identity = Identity::new(key(), "another shard");
         let connected = Connection::connect(shard.address(), &identity, &Limits::default()).await;
         Self { connection: connected.expect("the shard listens"), to: shard.to() }
     }
@@ -233,13 +227,7 @@ fn nothing_comes_of_what_a_shard_that_stops_says_it_has_not_done() {
     });
     on_ring(|| async {
         let other = Rc::new(Hesitant::default());
-        let identity = Identity {
-            key: key(),
-            cluster: String::new(),
-            name: "shard 1".into(),
-            incarnation: 1,
-            node: String::new(),
-        };
+        let identity = Identity { incarnation: 1, ..Identity::new(key(), "shard 1") };
         let epoch = Rc::new(Cell::new(Epoch(2)));
         ring::spawn(net::serve(listener, Rc::new(identity), Limits::default(), epoch, Rc::clone(&other)));
         let asker = Rc::new(Asker::connect(&shard).await);

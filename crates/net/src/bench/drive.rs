@@ -374,8 +374,7 @@ mod tests {
     #[test]
     fn one_connection_has_room_for_all_that_is_to_be_in_flight() {
         let key = crate::key::ClusterKey::from_bytes([7; 32]);
-        let identity =
-            Identity { key, cluster: String::new(), name: "test".into(), incarnation: 0, node: String::new() };
+        let identity = Identity::new(key, "test");
         let asker = Asker { identity, interfaces: Arc::default() };
         let (stop, load) = (AtomicBool::new(false), NetLoad::Write);
         for (block, depth) in [(4 << 20, 256), (1 << 20, 128), (1, 1)] {

@@ -8,11 +8,9 @@ use proptest::prelude::*;
 
 fn identity(key: u8, cluster: &str, name: &str) -> Identity {
     Identity {
-        key: ClusterKey::from_bytes([key; 32]),
         cluster: cluster.to_owned(),
-        name: name.to_owned(),
         incarnation: 42,
-        node: String::new(),
+        ..Identity::new(ClusterKey::from_bytes([key; 32]), name.to_owned())
     }
 }
 

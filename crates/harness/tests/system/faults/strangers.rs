@@ -95,13 +95,7 @@ fn every_port_refuses_a_wrong_key_and_another_cluster() {
 }
 
 fn shake_hands(address: &str, key: &ClusterKey, cluster: &str) -> Result<String, HandshakeError> {
-    let identity = Identity {
-        key: key.clone(),
-        cluster: cluster.to_owned(),
-        name: "a stranger".to_owned(),
-        incarnation: 7,
-        node: String::new(),
-    };
+    let identity = Identity { cluster: cluster.to_owned(), incarnation: 7, ..Identity::new(key.clone(), "a stranger") };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     drive_blocking(&mut Initiator::new(&identity), &mut stream).map(|established| established.peer.node)

@@ -39,11 +39,9 @@ pub fn identity() -> Identity {
 
 pub fn identity_of(key: u8, incarnation: u64) -> Identity {
     Identity {
-        key: ClusterKey::from_bytes([key; 32]),
         cluster: "cluster".to_owned(),
-        name: "tester".to_owned(),
         incarnation,
-        node: String::new(),
+        ..Identity::new(ClusterKey::from_bytes([key; 32]), "tester")
     }
 }
 
