@@ -135,7 +135,7 @@ impl Client {
 
     /// Entries that were changed a moment ago may be lost where the shard has lost its memory over this.
     async fn fsync_entries(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let losses = || self.shared.memory_losses(inode.home());
+        let losses = || self.shared.shards.losses(inode.home());
         let before = losses();
         self.fsync_inode(caller, inode).await?;
         if losses() == before { Ok(()) } else { Err(Errno::EIO) }

@@ -35,7 +35,8 @@ use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
-use crate::shared::{NumberedChange, Shared};
+use crate::shards::NumberedChange;
+use crate::shared::Shared;
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.

@@ -466,7 +466,7 @@ impl Outcome {
 /// A settling with its number, which stays taken until the answer.
 struct SettleRequest {
     message: meta::Settle,
-    _numbered: crate::shared::NumberedChange,
+    _numbered: crate::shards::NumberedChange,
 }
 
 pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {

@@ -63,7 +63,7 @@ impl Client {
     ) -> Result<(), Failure> {
         let &SessionOpened { incarnation, kept_since, .. } = opened;
         let _turn = self.shared.tellers.turn(shard).await;
-        if self.shared.shard_restarted(shard, incarnation) {
+        if self.shared.shards.has_restarted(shard, incarnation) {
             if self.shared.shard_lost(shard, kept_since) {
                 warn!(%shard, "the shard has lost its memory: who syncs what it had answered is told");
             }
@@ -72,7 +72,7 @@ impl Client {
                 self.shared.locks.told(shard, told.is_ok());
             }
             told?;
-            self.shared.saw_incarnation(shard, incarnation);
+            self.shared.shards.saw_incarnation(shard, incarnation);
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Client {
             keeps_intents &= told.keeps_intents;
         }
         if !keeps_intents {
-            self.shared.was_forgotten(shard, ring::now());
+            self.shared.shards.was_forgotten(shard, ring::now());
             self.shared.lose_intents(shard);
         }
         Ok(())
@@ -276,7 +276,7 @@ mod tests {
                 };
                 join(syncs(outcome), answers()).await;
             };
-            shared.saw_incarnation(SHARD, 1);
+            shared.shards.saw_incarnation(SHARD, 1);
             // Nothing was changed, and then something is.
             restarted(2, 2, Ok(())).await;
             shared.with_file(file, |file| file.unsynced.record_changed());
