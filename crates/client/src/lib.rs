@@ -32,6 +32,7 @@ mod sequence; // the numbers under which changes are done once
 pub mod config; // what a client process may choose
 mod connect; // from an address and a key to a client
 mod endings; // answers that were overtaken by a close or a restart
+mod few; // tables that mostly have nothing in them
 mod goodbye; // the end of a session
 mod heartbeat; // tells shards that this client lives
 mod metrics; // what a mount shows of its memory and its map
