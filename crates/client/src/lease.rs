@@ -15,13 +15,14 @@
 //! told before is noted as recalled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use types::id::InodeId;
 use types::name::Name;
 
 use crate::few::Counted;
+use crate::mutex::lock;
 
 /// Recalls are noted by the hash of their subject, in so many places. Two subjects in one place cost an answer its
 /// lease now and then.
@@ -172,7 +173,7 @@ impl Board {
         for subject in subjects {
             self.note(subject);
         }
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let gates = lock(&self.gates).clone();
         for gate in gates {
             // For one reply to the kernel: some microseconds, unless its thread has lost its CPU.
             while gate.load(Ordering::SeqCst) {
@@ -277,7 +278,7 @@ pub struct Gate {
 impl Gate {
     pub(crate) fn new(shared: &Arc<crate::Shared>) -> Self {
         let inside = Arc::new(AtomicBool::new(false));
-        shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&inside));
+        lock(&shared.board.gates).push(Arc::clone(&inside));
         Self { shared: Arc::clone(shared), inside }
     }
 
@@ -312,7 +313,7 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.leave();
-        let mut gates = self.shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = lock(&self.shared.board.gates);
         gates.retain(|gate| !Arc::ptr_eq(gate, &self.inside));
     }
 }

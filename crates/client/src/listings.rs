@@ -17,7 +17,7 @@
 //! need by themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -28,6 +28,7 @@ use wire::v1::meta::DirectoryReply;
 
 use crate::few::Few;
 use crate::lease::{Board, Lease, Subject, Ticket, mix};
+use crate::mutex::lock;
 use crate::router::Client;
 
 /// Above this, all are forgotten: a megabyte.
@@ -108,7 +109,7 @@ impl Default for Listings {
 
 impl Listings {
     fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Noted>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listed)
     }
 
     /// A listing of `directory` has begun.

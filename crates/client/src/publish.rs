@@ -12,7 +12,7 @@
 //! was, under its number: until that is answered nothing more is done to the file.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ring::buf::Slice;
@@ -31,6 +31,7 @@ use crate::intent::Purpose;
 use crate::lease::{Lease, Subject};
 use crate::looks::Looks;
 use crate::metrics::Bytes;
+use crate::mutex::lock;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
@@ -66,7 +67,7 @@ struct Queue {
 
 impl Drafts {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// True where somebody has to look after all of them from here on.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cluster::map::{ClusterMap, Group, NodeState, ServiceKind};
@@ -12,6 +12,7 @@ use types::id::{GroupId, ShardId};
 use wire::v1::{meta, storage};
 
 use crate::caller::Caller;
+use crate::mutex::lock;
 use crate::router::{Client, Destination};
 
 /// So often a target that has not answered is looked up in the map: its node may be known to be offline by now.
@@ -105,7 +106,7 @@ impl Answers {
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

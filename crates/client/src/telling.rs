@@ -3,7 +3,7 @@
 //! It may be more than one request can carry, so it goes in pieces. The shard counts it as told with the last of them.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use net::{Connection, To};
 use tracing::{info, warn};
@@ -13,6 +13,7 @@ use wire::v1::session::{HeldOpen, SessionOpen, SessionOpened};
 
 use crate::file::File;
 use crate::locks::LOOK_AGAIN;
+use crate::mutex::lock;
 use crate::retry::Failure;
 use crate::router::{Client, failure_of_call};
 
@@ -29,7 +30,7 @@ struct Teller<'a>(&'a Tellers, ShardId);
 
 impl Tellers {
     fn shards(&self) -> MutexGuard<'_, BTreeSet<ShardId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn are_telling(&self, shard: ShardId) -> bool {
