@@ -9,12 +9,11 @@ use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
 use crate::few::Counted;
+use crate::looks::Looks;
 use crate::retry::{Failure, Sent};
 use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
 
-/// How often one that waits looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Between two questions to a server that cannot be reached.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -34,8 +33,9 @@ impl Doubts {
     }
 
     pub(crate) async fn while_on(&self, object: ObjectId) {
+        let mut looks = Looks::default();
         while self.are_on(object) {
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
     }
 }

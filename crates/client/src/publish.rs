@@ -195,7 +195,7 @@ impl Client {
             ) {
                 DraftAccess::Here(_) => return Ok(true),
                 DraftAccess::Elsewhere => return Ok(false),
-                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Busy => looks.pause_for(caller).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
                 DraftAccess::Long if self.grows_on(inode, offset, data.len()) => {}
                 DraftAccess::Long => self.outgrow(caller, inode, &mut looks).await?,
@@ -223,7 +223,7 @@ impl Client {
             match self.try_to_draft(inode, |_| true, set) {
                 DraftAccess::Here(attr) => return Ok(Some(attr)),
                 DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
-                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Busy => looks.pause_for(caller).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
             }
         }
@@ -324,7 +324,7 @@ impl Client {
     async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.begin_asking(inode) {
             Some(turn) => self.ask_for_objects(caller, turn).await,
-            None => wait_for_other(caller, looks).await,
+            None => looks.pause_for(caller).await,
         }
     }
 
@@ -434,7 +434,7 @@ impl Client {
             let (turn, publication) = match self.next_publication(inode, is_due) {
                 DraftAccess::Here(publication) => publication,
                 DraftAccess::Busy => {
-                    wait_for_other(caller, &mut looks).await?;
+                    looks.pause_for(caller).await?;
                     continue;
                 }
                 DraftAccess::Long => {
@@ -588,13 +588,4 @@ impl Client {
             }
         });
     }
-}
-
-/// Another task is about to be done with a draft.
-async fn wait_for_other(caller: &Caller<'_>, looks: &mut Looks) -> Result<(), Errno> {
-    if caller.is_ending() {
-        return Err(Errno::EINTR);
-    }
-    looks.pause().await;
-    Ok(())
 }

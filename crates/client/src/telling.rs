@@ -12,7 +12,7 @@ use wire::v1::lock::HeldLock;
 use wire::v1::session::{HeldOpen, SessionOpen, SessionOpened};
 
 use crate::file::File;
-use crate::locks::LOOK_AGAIN;
+use crate::looks::Looks;
 use crate::mutex::lock;
 use crate::retry::Failure;
 use crate::router::{Client, failure_of_call};
@@ -39,8 +39,9 @@ impl Tellers {
 
     /// When no other thread tells this shard. Whoever does ends with its answer, or its connection.
     async fn turn(&self, shard: ShardId) -> Teller<'_> {
+        let mut looks = Looks::default();
         while !self.shards().insert(shard) {
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
         Teller(self, shard)
     }
@@ -230,8 +231,9 @@ mod tests {
             one.reopen_session(SHARD);
             let tells = async || assert!(one.call(&caller, Destination::Shard(SHARD), &Ping {}).await.is_ok());
             let unlocks = async || {
+                let mut looks = Looks::default();
                 while !one.shared.locks.is_being_told(SHARD) {
-                    ring::sleep(LOOK_AGAIN).await;
+                    looks.pause().await;
                 }
                 other.unlock(&caller, file, ask.kind, owner, range).await;
             };
