@@ -5,7 +5,7 @@
 //! it has to forget the list, whether that was recalled or not. What is told without a lease it is not to keep.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use types::error::Errno;
@@ -14,6 +14,7 @@ use types::id::InodeId;
 use crate::caller::Caller;
 use crate::given_up::ASKED_MAX;
 use crate::lease::{Lease, Subject};
+use crate::mutex::lock;
 use crate::recall::Keeper;
 use crate::router::Client;
 
@@ -27,7 +28,7 @@ pub(crate) struct ToldLists(Mutex<BTreeSet<(Instant, InodeId)>>);
 impl ToldLists {
     /// False where no more are kept.
     fn tell(&self, inode: InodeId, until: Instant) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.0);
         let fits = told.len() < TOLD_MAX;
         if fits {
             told.insert((until, inode));
@@ -37,7 +38,7 @@ impl ToldLists {
 
     /// Those that are to be forgotten before `until`, each once.
     fn take_due(&self, until: Instant) -> BTreeSet<InodeId> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.0);
         if told.first().is_none_or(|(first, _)| *first >= until) {
             return BTreeSet::new();
         }

@@ -3,13 +3,14 @@
 //! Most have none, and much asks for some: `ls -l` for two of each file, the kernel for one before it lets somebody write.
 //! What an answer says of it is good as long as its lease on the inode's attributes: to set one changes those.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
 use crate::file::bucket_of;
 use crate::lease::Lease;
+use crate::mutex::lock;
 
 /// Buckets of the table, each behind a lock of its own.
 const BUCKETS: usize = 16;
@@ -31,8 +32,7 @@ struct Bucket {
 
 impl Bare {
     fn bucket(&self, inode: InodeId) -> MutexGuard<'_, Bucket> {
-        let bucket = &self.buckets[bucket_of(inode, BUCKETS)];
-        bucket.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.buckets[bucket_of(inode, BUCKETS)])
     }
 
     /// It has none as long as `lease` is held.

@@ -312,14 +312,7 @@ impl Client {
         inode: InodeId,
         is_so: impl Fn(&mut File) -> bool,
     ) -> Result<(), Errno> {
-        let mut looks = Looks::default();
-        while self.shared.file_is(inode, &is_so) {
-            if caller.is_ending() {
-                return Err(Errno::EINTR);
-            }
-            looks.pause().await;
-        }
-        Ok(())
+        Looks::default().until(caller, || (!self.shared.file_is(inode, &is_so)).then_some(())).await
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -23,6 +23,7 @@ use crate::file::bucket_of;
 use crate::kept::DOUBT;
 use crate::lease::{Board, Lease};
 use crate::metrics::Bytes;
+use crate::mutex::lock;
 use crate::names::Known;
 
 /// Largest file whose contents are kept, bytes. Any part of it that is read brings all of it.
@@ -138,8 +139,7 @@ impl Contents {
     }
 
     fn bucket(&self, inode: InodeId) -> MutexGuard<'_, Bucket> {
-        let bucket = &self.buckets[bucket_of(inode, BUCKETS)];
-        bucket.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.buckets[bucket_of(inode, BUCKETS)])
     }
 
     /// The file has these attributes under `lease`. `may_keep`, here and below: nobody here may write it; asked while
@@ -197,7 +197,7 @@ impl Contents {
         let is_due = |kept: &Kept| {
             now.saturating_duration_since(kept.read_at) < used_within && board.is_to_be_renewed(kept.lease, now)
         };
-        let buckets = self.buckets.iter().map(|bucket| bucket.lock().unwrap_or_else(PoisonError::into_inner));
+        let buckets = self.buckets.iter().map(lock);
         buckets
             .flat_map(|bucket| {
                 bucket.files.iter().filter(|(_, kept)| is_due(kept)).map(|(&inode, _)| inode).collect::<Vec<_>>()

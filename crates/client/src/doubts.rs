@@ -2,31 +2,24 @@
 //! still be carried out. The connection that they were sent over ends; until the server has ended there what it was asked
 //! for, nothing else is done to the object: a later change would be undone by the earlier one.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use types::id::ObjectId;
 use wire::v1::storage::TargetStat;
 
+use crate::few::Counted;
+use crate::looks::Looks;
 use crate::retry::{Failure, Sent};
 use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
 
-/// How often one that waits looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Between two questions to a server that cannot be reached.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The objects of which a change is in doubt, for all threads of a mount.
 #[derive(Default)]
-pub(crate) struct Doubts {
-    /// Objects in `objects`.
-    count: AtomicUsize,
-    /// How many changes of each.
-    objects: Mutex<FxHashMap<ObjectId, u32>>,
-}
+pub(crate) struct Doubts(Counted<ObjectId>);
 
 /// One of them, until it is dropped.
 struct Doubt {
@@ -35,41 +28,21 @@ struct Doubt {
 }
 
 impl Doubts {
-    fn objects(&self) -> MutexGuard<'_, FxHashMap<ObjectId, u32>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self, object: ObjectId) {
-        let mut objects = self.objects();
-        *objects.entry(object).or_default() += 1;
-        self.count.store(objects.len(), Ordering::Release);
-    }
-
-    fn end(&self, object: ObjectId) {
-        let mut objects = self.objects();
-        if let Some(count) = objects.get_mut(&object) {
-            *count -= 1;
-            if *count == 0 {
-                objects.remove(&object);
-            }
-        }
-        self.count.store(objects.len(), Ordering::Release);
-    }
-
     pub(crate) fn are_on(&self, object: ObjectId) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.objects().contains_key(&object)
+        self.0.has(&object)
     }
 
     pub(crate) async fn while_on(&self, object: ObjectId) {
+        let mut looks = Looks::default();
         while self.are_on(object) {
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
     }
 }
 
 impl Drop for Doubt {
     fn drop(&mut self) {
-        self.shared.doubts.end(self.object);
+        self.shared.doubts.0.end(&self.object);
     }
 }
 
@@ -78,7 +51,7 @@ impl Client {
     /// over the old one.
     pub(crate) fn doubt(&self, object: Destination) {
         let Destination::Object(group, id) = object else { return };
-        self.shared.doubts.begin(id);
+        self.shared.doubts.0.begin(id);
         // Who asks from here on waits for the end of the doubt.
         self.shared.with_file(id.inode, |file| file.streams.clear());
         let doubt = Doubt { shared: Arc::clone(&self.shared), object: id };
@@ -106,14 +79,14 @@ mod tests {
         let doubts = Doubts::default();
         let object = |stripe| ObjectId { inode: InodeId(1), stripe };
         let (one, other) = (object(0), object(1));
-        doubts.begin(one);
-        doubts.begin(one);
-        doubts.begin(other);
-        doubts.end(one);
+        doubts.0.begin(one);
+        doubts.0.begin(one);
+        doubts.0.begin(other);
+        doubts.0.end(&one);
         assert!(doubts.are_on(one) && doubts.are_on(other));
-        doubts.end(one);
+        doubts.0.end(&one);
         assert!(!doubts.are_on(one) && doubts.are_on(other));
-        doubts.end(other);
+        doubts.0.end(&other);
         assert!(!doubts.are_on(other));
     }
 }

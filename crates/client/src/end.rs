@@ -19,7 +19,8 @@ use wire::v1::lock::{self, HeldLock};
 use crate::caller::Caller;
 use crate::file::File;
 use crate::lease::Lease;
-use crate::locks::{Ended, LOOK_AGAIN, lock_request};
+use crate::locks::{Ended, lock_request};
+use crate::looks::Looks;
 use crate::router::Client;
 use crate::shared::Shared;
 
@@ -30,6 +31,8 @@ const WHOLE: Held = Held { range: LockRange::ALL, mode: LockMode::Exclusive, pid
 const INTENTS_MAX: u32 = 8;
 /// So long the rest of a long write may take to come.
 const REST_PATIENCE: Duration = Duration::from_millis(100);
+/// Who waits for its turn looks at least so often: by what one is late, all who are behind it in the queue are.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// How often it is looked whether an end that others wait for can be given back.
 const LOOK_IF_FREE: Duration = Duration::from_millis(1);
 
@@ -231,29 +234,17 @@ impl Client {
     /// # Errors
     /// `EINTR`.
     pub(crate) async fn first_at_end(&self, caller: &Caller<'_>, place: &Place) -> Result<(), Errno> {
-        let begins = |file: &mut File| file.end.begin(place.number);
-        while self.shared.with_file(place.inode, begins) == Some(false) {
-            if caller.is_ending() {
-                return Err(Errno::EINTR);
-            }
-            ring::sleep(LOOK_AGAIN).await;
-        }
-        Ok(())
+        let waits = || self.shared.file_is(place.inode, |file| !file.end.begin(place.number));
+        Looks::within(LOOK_AGAIN).until(caller, || (!waits()).then_some(())).await
     }
 
     /// As [`Self::turn_at_end`], of who is in the queue.
     pub(crate) async fn turn_of(&self, caller: &Caller<'_>, place: Place) -> Result<Turn, Errno> {
         let Place { inode, number, .. } = place;
         let take = |file: &mut File| file.end.take_turn(number).then(|| file.end.is_unfinished(Instant::now()));
-        loop {
-            if let Some(rest_follows) = self.shared.with_file(inode, take).ok_or(Errno::EBADF)? {
-                return Ok(Turn { shared: Arc::clone(&self.shared), inode, number, rest_follows });
-            }
-            if caller.is_ending() {
-                return Err(Errno::EINTR);
-            }
-            ring::sleep(LOOK_AGAIN).await;
-        }
+        let taken = || self.shared.with_file(inode, take).ok_or(Errno::EBADF).transpose();
+        let rest_follows = Looks::within(LOOK_AGAIN).until(caller, taken).await??;
+        Ok(Turn { shared: Arc::clone(&self.shared), inode, number, rest_follows })
     }
 
     /// Holds the end of the file, which this client intends to write. It is the caller's turn.

@@ -25,7 +25,8 @@ use crate::names::{Entry, Looked};
 use crate::recall::{forget_inode_aside, forget_names};
 use crate::retry::{Attempts, Failure};
 use crate::router::{Client, Destination};
-use crate::shared::{NumberedChange, Shared};
+use crate::shards::NumberedChange;
+use crate::shared::Shared;
 
 /// Between two questions to a shard that has no answer yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);

@@ -39,7 +39,7 @@ impl Client {
             return;
         }
         let caller = Caller::patient(Credentials::default());
-        let ends = self.shared.shards_asked().into_iter().map(async |shard| {
+        let ends = self.shared.shards.asked().into_iter().map(async |shard| {
             let request = SessionClose { session: self.shared.session };
             let ended: Result<_, Errno> = self.call(&caller, Destination::Shard(shard), &request).await;
             if let Err(error) = ended {

@@ -3,71 +3,54 @@
 //! leaves, without a name and without entries; at its shard it is gone. So its attributes are kept here until the keeper of
 //! answers says that nobody uses it: then they go, mostly at once.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rustc_hash::FxHashMap;
 use types::attr::{Attr, PERMISSION_BITS, SetAttr, SetTime};
 use types::id::InodeId;
 use types::time::Timestamp;
 
+use crate::few::Few;
+
 /// Above this, all are forgotten: a MiB.
 const GRAVES_MAX: usize = 8192;
 
+/// Who forgets other inodes needs no lock.
 #[derive(Default)]
-pub(crate) struct Graves {
-    table: Mutex<FxHashMap<InodeId, Attr>>,
-    /// How many the table has, so that who forgets other inodes needs no lock.
-    count: AtomicUsize,
-}
+pub(crate) struct Graves(Few<InodeId, Attr>);
 
 impl Graves {
-    fn table(&self) -> MutexGuard<'_, FxHashMap<InodeId, Attr>> {
-        // A panic elsewhere leaves the table whole: each critical section is a single change.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// It was removed: as it is without a name.
     pub(crate) fn dig(&self, attr: Attr) {
-        let mut table = self.table();
-        if table.len() >= GRAVES_MAX {
-            table.clear();
-        }
-        table.insert(attr.inode, attr);
-        self.count.store(table.len(), Ordering::Release);
+        self.0.change(|table| {
+            if table.len() >= GRAVES_MAX {
+                table.clear();
+            }
+            table.insert(attr.inode, attr);
+        });
     }
 
     /// Nobody uses it any more.
     pub(crate) fn close(&self, inode: InodeId) {
-        if self.count.load(Ordering::Acquire) > 0 {
-            let mut table = self.table();
-            table.remove(&inode);
-            self.count.store(table.len(), Ordering::Release);
-        }
+        self.0.remove(&inode);
     }
 
     pub(crate) fn attr(&self, inode: InodeId) -> Option<Attr> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.table().get(&inode).copied()
+        self.0.get(&inode)
     }
 
     /// Changes the attributes of what was removed, and says what they are.
     pub(crate) fn change(&self, inode: InodeId, change: &SetAttr, now: Timestamp) -> Option<Attr> {
-        let mut table = self.table();
-        let attr = table.get_mut(&inode)?;
         let time = |set: SetTime| match set {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        attr.mode = change.mode.map_or(attr.mode, |mode| mode & PERMISSION_BITS);
-        attr.uid = change.uid.unwrap_or(attr.uid);
-        attr.gid = change.gid.unwrap_or(attr.gid);
-        attr.atime = change.atime.map_or(attr.atime, time);
-        attr.mtime = change.mtime.map_or(attr.mtime, time);
-        attr.ctime = now;
-        Some(*attr)
+        self.0.look(&inode, |attr| {
+            attr.mode = change.mode.map_or(attr.mode, |mode| mode & PERMISSION_BITS);
+            attr.uid = change.uid.unwrap_or(attr.uid);
+            attr.gid = change.gid.unwrap_or(attr.gid);
+            attr.atime = change.atime.map_or(attr.atime, time);
+            attr.mtime = change.mtime.map_or(attr.mtime, time);
+            attr.ctime = now;
+            *attr
+        })
     }
 }
 
@@ -102,6 +85,6 @@ mod tests {
     fn they_are_bounded() {
         let graves = Graves::default();
         (0..=GRAVES_MAX as u64).for_each(|inode| graves.dig(directory(inode)));
-        assert_eq!(graves.table().len(), 1);
+        assert_eq!(graves.0.count(), 1);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn beat(client: Weak<Client>) {
         if client.shared.has_ended() {
             return;
         }
-        for (shard, answered) in client.shared.answered() {
+        for (shard, answered) in client.shared.shards.answered() {
             let client = Rc::clone(&client);
             telling.spawn(shard, async move { client.tell_answered(shard, &answered).await });
         }
@@ -43,7 +43,7 @@ pub(crate) async fn beat(client: Weak<Client>) {
             last = ring::now();
         }
         // One may be away for long: that is nothing to the others.
-        let shards = if is_due { client.shared.shards_seen() } else { client.lost_shards() };
+        let shards = if is_due { client.shared.shards.seen() } else { client.lost_shards() };
         for shard in shards {
             let client = Rc::clone(&client);
             beating.spawn(shard, async move { client.beat_once(shard).await });

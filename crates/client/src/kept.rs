@@ -10,7 +10,7 @@
 //! asked before it is kept. A change that was given up may still happen: then nothing is kept for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
@@ -21,6 +21,7 @@ use types::name::Name;
 use wire::v1::meta::Standing;
 
 use crate::lease::{Board, Lease, Subject};
+use crate::mutex::lock;
 use crate::names::Known;
 
 /// Above one of these, all is dropped: a few MiB.
@@ -88,7 +89,7 @@ impl Kept {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     /// The attributes of `directory`, where they are known.

@@ -14,13 +14,15 @@
 //! has slept is asked for with each request of the kernel and each answer to it; when that is more than before, all that was
 //! told before is noted as recalled.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
 use types::id::InodeId;
 use types::name::Name;
+
+use crate::few::Counted;
+use crate::mutex::lock;
 
 /// Recalls are noted by the hash of their subject, in so many places. Two subjects in one place cost an answer its
 /// lease now and then.
@@ -145,9 +147,8 @@ pub(crate) struct Board {
     gates: Mutex<Vec<Arc<AtomicBool>>>,
     /// How long the machine had slept when that was last seen to have grown, ms.
     asleep_ms: AtomicU64,
-    /// Of changes in doubt (see [`crate::given_up`]): how many subjects there are, and how many changes of each.
-    doubts: AtomicUsize,
-    doubted: Mutex<FxHashMap<Subject, usize>>,
+    /// By changes that are in doubt: see [`crate::given_up`].
+    doubted: Counted<Subject>,
 }
 
 impl Board {
@@ -158,8 +159,7 @@ impl Board {
             all: AtomicU64::new(0),
             gates: Mutex::default(),
             asleep_ms: AtomicU64::new(0),
-            doubts: AtomicUsize::new(0),
-            doubted: Mutex::default(),
+            doubted: Counted::default(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Board {
         for subject in subjects {
             self.note(subject);
         }
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let gates = lock(&self.gates).clone();
         for gate in gates {
             // For one reply to the kernel: some microseconds, unless its thread has lost its CPU.
             while gate.load(Ordering::SeqCst) {
@@ -210,29 +210,16 @@ impl Board {
     /// It may be changed at any time without a recall: until [`Self::end_doubt`], before which it is to be noted, no lease on
     /// it is held.
     pub(crate) fn begin_doubt(&self, subject: Subject) {
-        let mut doubted = self.doubted();
-        *doubted.entry(subject).or_default() += 1;
-        self.doubts.store(doubted.len(), Ordering::SeqCst);
+        self.doubted.begin(subject);
     }
 
     pub(crate) fn end_doubt(&self, subject: Subject) {
-        let mut doubted = self.doubted();
-        if let Some(count) = doubted.get_mut(&subject) {
-            *count -= 1;
-            if *count == 0 {
-                doubted.remove(&subject);
-            }
-        }
-        self.doubts.store(doubted.len(), Ordering::SeqCst);
+        self.doubted.end(&subject);
     }
 
     /// Subjects in doubt.
     pub(crate) fn doubts(&self) -> usize {
-        self.doubts.load(Ordering::SeqCst)
-    }
-
-    fn doubted(&self) -> MutexGuard<'_, FxHashMap<Subject, usize>> {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.doubted.count()
     }
 
     /// The lease is held: neither over nor recalled, so that the answer may be given now to who asks. (Who keeps it for
@@ -275,7 +262,7 @@ impl Board {
         if recalled.max(self.all.load(Ordering::SeqCst)) > term.recalls {
             return Duration::ZERO;
         }
-        if self.doubts() > 0 && self.doubted().contains_key(&term.subject) {
+        if self.doubted.has(&term.subject) {
             return Duration::ZERO;
         }
         term.until.saturating_duration_since(now)
@@ -291,7 +278,7 @@ pub struct Gate {
 impl Gate {
     pub(crate) fn new(shared: &Arc<crate::Shared>) -> Self {
         let inside = Arc::new(AtomicBool::new(false));
-        shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&inside));
+        lock(&shared.board.gates).push(Arc::clone(&inside));
         Self { shared: Arc::clone(shared), inside }
     }
 
@@ -326,7 +313,7 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.leave();
-        let mut gates = self.shared.board.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = lock(&self.shared.board.gates);
         gates.retain(|gate| !Arc::ptr_eq(gate, &self.inside));
     }
 }

@@ -32,9 +32,12 @@ mod sequence; // the numbers under which changes are done once
 pub mod config; // what a client process may choose
 mod connect; // from an address and a key to a client
 mod endings; // answers that were overtaken by a close or a restart
+mod few; // tables that mostly have nothing in them
 mod goodbye; // the end of a session
 mod heartbeat; // tells shards that this client lives
 mod metrics; // what a mount shows of its memory and its map
+mod mutex; // locks of what threads share
+mod shards; // what is known of each shard
 mod shared; // what the threads of one mount share
 mod telling; // tells a shard that has restarted what is held in it
 

@@ -6,11 +6,13 @@
 //! unlinked file), and when there are too many.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
+
+use crate::mutex::lock;
 
 /// Most that linger.
 const FILES_MAX: usize = 1 << 14;
@@ -36,7 +38,7 @@ struct Files {
 
 impl Lingering {
     fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 
     /// One more; the one that has to go for it.

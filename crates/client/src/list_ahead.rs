@@ -6,7 +6,7 @@
 //! access time there is no such page, since nobody may ever come to the directory.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use types::attr::FileType;
@@ -17,6 +17,7 @@ use types::id::InodeId;
 use crate::caller::Caller;
 use crate::directory::Listing;
 use crate::listings::Listed;
+use crate::mutex::lock;
 use crate::promise::{Errand, Promise};
 use crate::retry::Ladder;
 use crate::router::{Client, until_ending};
@@ -54,11 +55,11 @@ pub(crate) struct Page {
 
 impl ListAhead {
     fn tours(&self) -> MutexGuard<'_, Tours> {
-        self.tours.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tours)
     }
 
     fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.asked)
     }
 
     /// `None` where it is asked for already, or too many are.

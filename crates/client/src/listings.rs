@@ -16,17 +16,19 @@
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use types::attr::{Attr, FileType};
 use types::id::InodeId;
 use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::DirectoryReply;
 
+use crate::few::Few;
 use crate::lease::{Board, Lease, Subject, Ticket, mix};
+use crate::mutex::lock;
 use crate::router::Client;
 
 /// Above this, all are forgotten: a megabyte.
@@ -37,42 +39,11 @@ const PLACES: usize = 1024;
 
 pub(crate) struct Listings {
     listed: Mutex<FxHashMap<InodeId, Noted>>,
-    kept: Kept,
+    /// Directories of which the keeper may have entries, good or not: to forget these may take long. These are at most the
+    /// directories that it knows, which cost it far more memory.
+    kept: Few<InodeId, ()>,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
-}
-
-/// Directories of which the keeper may have entries, good or not: to forget these may take long. These are at most the
-/// directories that it knows, which cost it far more memory.
-#[derive(Default)]
-struct Kept {
-    directories: Mutex<FxHashSet<InodeId>>,
-    /// How many there are, so that who forgets other inodes needs no lock.
-    count: AtomicUsize,
-}
-
-impl Kept {
-    fn directories(&self) -> MutexGuard<'_, FxHashSet<InodeId>> {
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, directory: InodeId) {
-        let mut directories = self.directories();
-        directories.insert(directory);
-        self.count.store(directories.len(), Ordering::SeqCst);
-    }
-
-    fn has(&self, inode: InodeId) -> bool {
-        self.count.load(Ordering::SeqCst) > 0 && self.directories().contains(&inode)
-    }
-
-    fn end(&self, inode: InodeId) {
-        if self.count.load(Ordering::SeqCst) > 0 {
-            let mut directories = self.directories();
-            directories.remove(&inode);
-            self.count.store(directories.len(), Ordering::SeqCst);
-        }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -130,7 +101,7 @@ impl Default for Listings {
     fn default() -> Self {
         Self {
             listed: Mutex::default(),
-            kept: Kept::default(),
+            kept: Few::default(),
             changes: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -138,7 +109,7 @@ impl Default for Listings {
 
 impl Listings {
     fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Noted>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listed)
     }
 
     /// A listing of `directory` has begun.
@@ -151,14 +122,19 @@ impl Listings {
         self.listed().remove(&directory);
     }
 
+    /// The keeper may have entries of `directory` from now on.
+    fn keeps(&self, directory: InodeId) {
+        self.kept.change(|kept| kept.insert(directory, ()));
+    }
+
     /// The keeper may have entries of it, if it is a directory.
     pub(crate) fn may_be_kept(&self, inode: InodeId) -> bool {
-        self.kept.has(inode)
+        self.kept.has(&inode)
     }
 
     /// The keeper uses `inode` no more.
     pub(crate) fn unused(&self, inode: InodeId) {
-        self.kept.end(inode);
+        self.kept.remove(&inode);
     }
 
     /// The keeper is about to hear that `directory` has the time of change `ctime`, and has to forget before what it keeps of a
@@ -257,13 +233,13 @@ impl Client {
             return MayKeep::Nothing;
         }
         if shared.listings.is_good(&shared.board, directory, now) {
-            shared.listings.kept.note(directory);
+            shared.listings.keeps(directory);
             return MayKeep::All;
         }
         shared.listings.opened_anew(directory);
         match shared.kept.attr(&shared.board, directory, now) {
             Some(_) => {
-                shared.listings.kept.note(directory);
+                shared.listings.keeps(directory);
                 MayKeep::New
             }
             None => MayKeep::Nothing,
@@ -400,17 +376,17 @@ mod tests {
 
     #[test]
     fn only_directories_that_may_be_kept_are_known_to_be() {
-        let kept = Kept::default();
-        assert!(!kept.has(DIRECTORY));
-        kept.note(DIRECTORY);
-        assert!(kept.has(DIRECTORY) && !kept.has(InodeId(78)));
-        kept.end(DIRECTORY);
-        assert!(!kept.has(DIRECTORY));
+        let listings = Listings::default();
+        assert!(!listings.may_be_kept(DIRECTORY));
+        listings.keeps(DIRECTORY);
+        assert!(listings.may_be_kept(DIRECTORY) && !listings.may_be_kept(InodeId(78)));
+        listings.unused(DIRECTORY);
+        assert!(!listings.may_be_kept(DIRECTORY));
         let many = || (0..2 * DIRECTORIES_MAX as u64).map(InodeId);
-        many().for_each(|directory| kept.note(directory));
-        assert!(many().all(|directory| kept.has(directory)) && !kept.has(InodeId(u64::MAX)));
-        many().for_each(|directory| kept.end(directory));
-        assert!(!kept.has(DIRECTORY) && kept.directories().is_empty());
+        many().for_each(|directory| listings.keeps(directory));
+        assert!(many().all(|directory| listings.may_be_kept(directory)) && !listings.may_be_kept(InodeId(u64::MAX)));
+        many().for_each(|directory| listings.unused(directory));
+        assert!(!listings.may_be_kept(DIRECTORY) && listings.kept.count() == 0);
     }
 
     #[test]

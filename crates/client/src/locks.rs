@@ -21,6 +21,7 @@ use wire::v1::lock;
 
 use crate::caller::Caller;
 use crate::locks::table::Key;
+use crate::looks::Looks;
 use crate::retry::{Failure, Ladder, Sent, Step};
 use crate::router::{Client, Destination, Payloads};
 use crate::shared::Shared;
@@ -31,8 +32,6 @@ const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
 /// A request that must not wait is repeated so often for unlocks that happened meanwhile.
 const CLOSES_MAX: u32 = 3;
-/// How often a thread looks whether another one is done.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Whose lock, and on what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,7 +165,7 @@ impl Client {
 
     /// Waits until what other threads of this mount are about makes `condition` true.
     async fn wait_here(&self, caller: &Caller<'_>, condition: impl Fn() -> bool) -> Result<(), Errno> {
-        let deadline = ring::now() + self.shared.config.retry_timeout;
+        let (deadline, mut looks) = (ring::now() + self.shared.config.retry_timeout, Looks::default());
         while !condition() {
             if caller.gives_up() {
                 return Err(Errno::EINTR);
@@ -174,7 +173,7 @@ impl Client {
             if ring::now() >= deadline {
                 return Err(Errno::EIO);
             }
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
         Ok(())
     }

@@ -17,7 +17,8 @@ use crate::given_up::Concerned;
 use crate::lease::{Lease, Subject, Ticket};
 use crate::parts::{gone, is_split};
 use crate::router::{Client, Destination};
-use crate::shared::{NumberedChange, Shared};
+use crate::shards::NumberedChange;
+use crate::shared::Shared;
 
 /// `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT` of `<linux/fs.h>`.
 const RENAME_FLAGS: u32 = 7;

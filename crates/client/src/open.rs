@@ -20,7 +20,8 @@ use crate::lease::{Lease, Subject, Ticket};
 use crate::names::{Entry, Named};
 use crate::retry::{Attempts, Sent};
 use crate::router::{Client, Destination, Payloads};
-use crate::shared::{Before, NumberedChange, Shared};
+use crate::shards::NumberedChange;
+use crate::shared::{Before, Shared};
 
 /// The making and opening of a file that nobody waits for any more.
 struct GivenUp {

@@ -20,7 +20,7 @@ use crate::splits::Split;
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 /// How often all parts are asked for their attributes where what they say may not go together. After that it is good enough:
 /// a directory in which others make directories all the time is never still, and its link count may be off.
-const LOOKS_MAX: usize = 16;
+const ROUNDS_MAX: usize = 16;
 
 impl Client {
     /// Asks the directory that has the entry `name` of `parent`: that itself, or one of its parts.
@@ -70,12 +70,12 @@ impl Client {
     pub(crate) async fn attr_of_split(&self, caller: &Caller<'_>, own: Attr) -> Result<Attr, Errno> {
         let inode = own.inode;
         let split = self.split_of(caller, inode).await?;
-        let mut looks = Looks { own, taken: 0 };
+        let mut rounds = Rounds { own, taken: 0 };
         loop {
             let asked = split.parts.iter().map(async |&part| self.own_attr(caller, part).await);
             let parts: Result<Vec<Attr>, Errno> = ring::join_all(asked).await.into_iter().collect();
             let after = self.own_attr(caller, inode).await?;
-            if looks.suffice(after) {
+            if rounds.suffice(after) {
                 return Ok(combined(after, &parts?));
             }
         }
@@ -135,25 +135,25 @@ impl Client {
 
     /// Entries that were changed a moment ago may be lost where the shard has lost its memory over this.
     async fn fsync_entries(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let losses = || self.shared.memory_losses(inode.home());
+        let losses = || self.shared.shards.losses(inode.home());
         let before = losses();
         self.fsync_inode(caller, inode).await?;
         if losses() == before { Ok(()) } else { Err(Errno::EIO) }
     }
 }
 
-/// At a directory whose parts are asked in between.
-struct Looks {
+/// Of questions to all parts of a directory, before and after which its own record is looked at.
+struct Rounds {
     own: Attr,
     taken: usize,
 }
 
-impl Looks {
+impl Rounds {
     /// What the parts have said goes with this, which the directory's record says after that.
     fn suffice(&mut self, after: Attr) -> bool {
         let before = mem::replace(&mut self.own, after);
         self.taken += 1;
-        self.taken >= LOOKS_MAX || differs_by_names(&before, &after)
+        self.taken >= ROUNDS_MAX || differs_by_names(&before, &after)
     }
 }
 
@@ -211,13 +211,13 @@ mod tests {
         }
     }
 
-    /// Looks at what `change` does again and again; how many it takes.
-    fn looks(change: impl Fn(&mut Attr)) -> usize {
-        let mut looks = Looks { own: directory(), taken: 0 };
+    /// Goes round what `change` does again and again; how many it takes.
+    fn rounds(change: impl Fn(&mut Attr)) -> usize {
+        let mut rounds = Rounds { own: directory(), taken: 0 };
         let mut now = directory();
-        for count in 1..=10 * LOOKS_MAX {
+        for count in 1..=10 * ROUNDS_MAX {
             change(&mut now);
-            if looks.suffice(now) {
+            if rounds.suffice(now) {
                 return count;
             }
         }
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn one_look_suffices_where_only_names_come_and_go() {
-        assert_eq!(looks(|_| ()), 1);
-        assert_eq!(looks(name_comes), 1);
-        assert_eq!(looks(|attr| attr.atime.0 += 10), 1);
+        assert_eq!(rounds(|_| ()), 1);
+        assert_eq!(rounds(name_comes), 1);
+        assert_eq!(rounds(|attr| attr.atime.0 += 10), 1);
     }
 
     #[test]
@@ -242,8 +242,8 @@ mod tests {
             let mut after = directory();
             change(&mut after);
             after.ctime.0 += 10;
-            let mut looks = Looks { own: directory(), taken: 0 };
-            (looks.suffice(after), looks.suffice(after))
+            let mut rounds = Rounds { own: directory(), taken: 0 };
+            (rounds.suffice(after), rounds.suffice(after))
         };
         assert_eq!(set(|attr| attr.mode = 0o700), (false, true));
         assert_eq!(set(|attr| attr.gid = 7), (false, true));
@@ -258,6 +258,6 @@ mod tests {
             name_comes(attr);
             attr.nlink += 1;
         };
-        assert_eq!(looks(directory_comes), LOOKS_MAX);
+        assert_eq!(rounds(directory_comes), ROUNDS_MAX);
     }
 }

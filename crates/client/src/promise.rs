@@ -1,8 +1,10 @@
 //! What one task brings, and others wait for, on any thread.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
+
+use crate::mutex::lock;
 
 /// An outcome that comes once.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ impl<T> Default for Promise<T> {
 
 impl<T: Clone> Promise<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) async fn outcome(&self) -> T {

@@ -12,7 +12,7 @@
 //! was, under its number: until that is answered nothing more is done to the file.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ring::buf::Slice;
@@ -31,11 +31,13 @@ use crate::intent::Purpose;
 use crate::lease::{Lease, Subject};
 use crate::looks::Looks;
 use crate::metrics::Bytes;
+use crate::mutex::lock;
 use crate::names::Known;
 use crate::retry::{Failure, Ladder, Step};
 use crate::router::{Client, Destination};
 use crate::settle::checked_layout;
-use crate::shared::{NumberedChange, Shared};
+use crate::shards::NumberedChange;
+use crate::shared::Shared;
 use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
@@ -65,7 +67,7 @@ struct Queue {
 
 impl Drafts {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// True where somebody has to look after all of them from here on.
@@ -193,7 +195,7 @@ impl Client {
             ) {
                 DraftAccess::Here(_) => return Ok(true),
                 DraftAccess::Elsewhere => return Ok(false),
-                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Busy => looks.pause_for(caller).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
                 DraftAccess::Long if self.grows_on(inode, offset, data.len()) => {}
                 DraftAccess::Long => self.outgrow(caller, inode, &mut looks).await?,
@@ -221,7 +223,7 @@ impl Client {
             match self.try_to_draft(inode, |_| true, set) {
                 DraftAccess::Here(attr) => return Ok(Some(attr)),
                 DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
-                DraftAccess::Busy => wait_for_other(caller, &mut looks).await?,
+                DraftAccess::Busy => looks.pause_for(caller).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
             }
         }
@@ -322,7 +324,7 @@ impl Client {
     async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.begin_asking(inode) {
             Some(turn) => self.ask_for_objects(caller, turn).await,
-            None => wait_for_other(caller, looks).await,
+            None => looks.pause_for(caller).await,
         }
     }
 
@@ -432,7 +434,7 @@ impl Client {
             let (turn, publication) = match self.next_publication(inode, is_due) {
                 DraftAccess::Here(publication) => publication,
                 DraftAccess::Busy => {
-                    wait_for_other(caller, &mut looks).await?;
+                    looks.pause_for(caller).await?;
                     continue;
                 }
                 DraftAccess::Long => {
@@ -586,13 +588,4 @@ impl Client {
             }
         });
     }
-}
-
-/// Another task is about to be done with a draft.
-async fn wait_for_other(caller: &Caller<'_>, looks: &mut Looks) -> Result<(), Errno> {
-    if caller.is_ending() {
-        return Err(Errno::EINTR);
-    }
-    looks.pause().await;
-    Ok(())
 }

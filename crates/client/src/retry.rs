@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use types::error::Errno;
+use types::time::Pauses;
 
 /// Why one attempt failed without an answer for the application.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +100,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Ladder {
     started: Instant,
     bound: Duration,
-    delay: Duration,
+    pauses: Pauses,
     reported: bool,
 }
 
@@ -115,7 +116,7 @@ pub(crate) enum Step {
 
 impl Ladder {
     pub(crate) fn new(now: Instant, bound: Duration) -> Self {
-        Self { started: now, bound, delay: DELAY_MIN, reported: false }
+        Self { started: now, bound, pauses: Pauses::new(DELAY_MIN, DELAY_MAX), reported: false }
     }
 
     pub(crate) fn waited(&self, now: Instant) -> Duration {
@@ -140,14 +141,12 @@ impl Ladder {
         if self.is_over(now) {
             return Step::GiveUp;
         }
+        let pause = self.pauses.take();
         // A lost session needs a new handshake, not a wait.
         let after = match failure {
             Failure::NoSession | Failure::Forgotten | Failure::Lapsed => Duration::ZERO,
-            Failure::NoRoute | Failure::Unreachable(_) | Failure::StaleMap | Failure::Busy | Failure::Errno(_) => {
-                self.delay
-            }
+            Failure::NoRoute | Failure::Unreachable(_) | Failure::StaleMap | Failure::Busy | Failure::Errno(_) => pause,
         };
-        self.delay = (self.delay * 2).min(DELAY_MAX);
         let report = !self.reported && self.waited(now) >= PATIENCE;
         self.reported |= report;
         Step::Again { after, report }

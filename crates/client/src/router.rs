@@ -272,7 +272,7 @@ impl Client {
     /// The shard has lost this session since this moment, and with it the answers to changes that it may have done.
     pub(crate) fn has_forgotten_since(&self, destination: Destination, since: Instant) -> bool {
         let Destination::Shard(shard) = destination else { return false };
-        self.shared.has_forgotten_since(shard, since)
+        self.shared.shards.has_forgotten_since(shard, since)
     }
 
     /// One that is ready to be used.
@@ -312,7 +312,7 @@ impl Client {
             let Some(lane) = route.made(destination) else { return false };
             lane.ready.borrow().is_some() && lane.ready().is_none()
         };
-        self.shared.shards_seen().into_iter().filter(is_lost).collect()
+        self.shared.shards.seen().into_iter().filter(is_lost).collect()
     }
 
     fn failed(&self, route: &GroupRoute, destination: Destination, error: CallError) -> Failure {
@@ -344,14 +344,14 @@ impl Client {
     /// Makes the session known on a new connection; where the shard has restarted, also what it held open.
     async fn open_session(&self, connection: &Connection, to: To, shard: ShardId) -> Result<(), Failure> {
         let sent = Sending::now();
-        self.shared.asks_for_session(shard);
+        self.shared.shards.asks_for_session(shard);
         let opened = connection.call(to, &self.ask_for_session()).await.map_err(failure_of_call)?;
         let expiry = Duration::from_millis(opened.expiry_ms);
-        if self.shared.shard_restarted(shard, opened.incarnation) {
+        if self.shared.shards.has_restarted(shard, opened.incarnation) {
             self.tell_in_turn(connection, to, shard, &opened).await?;
         }
         self.shared.assurances.opened(shard, sent, expiry);
-        self.shared.saw_incarnation(shard, opened.incarnation);
+        self.shared.shards.saw_incarnation(shard, opened.incarnation);
         if self.shared.may_beat() {
             ring::spawn(heartbeat::beat(Weak::clone(&self.itself)));
         }

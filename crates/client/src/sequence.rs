@@ -16,11 +16,13 @@ pub(crate) struct Window {
     under_way: BTreeMap<u64, u32>,
 }
 
-impl Window {
-    pub(crate) fn new() -> Self {
+impl Default for Window {
+    fn default() -> Self {
         Self { next: 1, under_way: BTreeMap::new() }
     }
+}
 
+impl Window {
     pub(crate) fn begin(&mut self) -> Exactly {
         let sequence = self.next;
         self.next += 1;
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_oldest_unanswered_change_holds_the_line() {
-        let mut window = Window::new();
+        let mut window = Window::default();
         let (a, b) = (window.begin(), window.begin());
         assert_eq!((a.sequence, b.sequence), (1, 2));
         assert_eq!(b.answered_below, 1);
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_answered_beside_one_that_is_not_is_told_apart() {
-        let mut window = Window::new();
+        let mut window = Window::default();
         let slow = [window.begin(), window.begin()];
         for n in 0..KEPT_MAX {
             assert_eq!(window.answered(), None, "{n}");
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_change_is_under_way_for_as_long_as_anybody_asks_for_its_answer() {
-        let mut window = Window::new();
+        let mut window = Window::default();
         let given_up = window.begin();
         window.again(given_up.sequence);
         window.end(given_up.sequence);

@@ -7,7 +7,7 @@ use types::attr::Attr;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
-use types::time::Timestamp;
+use types::time::{Pauses, Timestamp};
 use wire::v1::meta::{self, InodeReply, TimeChange};
 use wire::v1::storage::{self, ObjectStat};
 
@@ -202,13 +202,12 @@ impl Client {
         caller: &Caller<'_>,
         mut reply: Box<InodeReply>,
     ) -> Result<Box<InodeReply>, Errno> {
-        let mut pause = LOOK_IF_CUT;
+        let mut pauses = Pauses::new(LOOK_IF_CUT, LOOK_IF_CUT_MAX);
         while reply.cutting {
             if caller.is_ending() {
                 return Err(Errno::EINTR);
             }
-            ring::sleep(pause).await;
-            pause = (2 * pause).min(LOOK_IF_CUT_MAX);
+            ring::sleep(pauses.take()).await;
             let inode = reply.attr.inode;
             reply = self.call(caller, Destination::home(inode), &meta::GetAttr { inode }).await?;
         }
@@ -466,7 +465,7 @@ impl Outcome {
 /// A settling with its number, which stays taken until the answer.
 struct SettleRequest {
     message: meta::Settle,
-    _numbered: crate::shared::NumberedChange,
+    _numbered: crate::shards::NumberedChange,
 }
 
 pub(crate) fn checked_layout(reply: &InodeReply) -> Result<Layout, Errno> {

@@ -1,8 +1,7 @@
 //! What the threads of one mount share.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -16,8 +15,8 @@ use types::error::Errno;
 use types::id::{Epoch, InodeId, SessionId, ShardId};
 use types::time::Timestamp;
 use wire::v1::lock::HeldLock;
-use wire::v1::meta::{Exactly, InodeReply, TimeChange};
-use wire::v1::session::{Answered, HeldOpen};
+use wire::v1::meta::{InodeReply, TimeChange};
+use wire::v1::session::HeldOpen;
 
 use crate::acl::ToldLists;
 use crate::ahead::Tidied;
@@ -36,9 +35,10 @@ use crate::listings::Listings;
 use crate::locks::assurance::Assurances;
 use crate::locks::table::LockTable;
 use crate::metrics::ClientMetrics;
+use crate::mutex::lock;
 use crate::publish::Drafts;
 use crate::recall::{self, Keeper};
-use crate::sequence::Window;
+use crate::shards::{NumberedChange, Shards};
 use crate::sightings::Sightings;
 use crate::splits::Splits;
 use crate::statfs::Answers;
@@ -57,9 +57,6 @@ pub(crate) type Before = Since<BUCKETS>;
 /// Pause between two log lines about what is kept back and cannot be told yet: it may be many files, each again and again.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// No shard has this incarnation.
-const UNKNOWN_INCARNATION: u64 = 0;
-
 /// State of a mount that outlives connections and threads. Every lock is held for a few memory accesses, never across
 /// a wait.
 pub struct Shared {
@@ -69,16 +66,7 @@ pub struct Shared {
     map: ArcSwap<ClusterMap>,
     /// Of `map`, to notice a change without touching it.
     epoch: AtomicU64,
-    windows: Mutex<BTreeMap<ShardId, Window>>,
-    /// The shards' incarnations as last seen: a change means that it forgot what we hold open.
-    incarnations: Mutex<BTreeMap<ShardId, u64>>,
-    /// Those that were asked to open the session: they may have it, also where nobody has waited for the answer.
-    asked: Mutex<BTreeSet<ShardId>>,
-    /// The latest incarnation of each that has answered.
-    answering: Mutex<BTreeMap<ShardId, u64>>,
-    memory_losses: Mutex<BTreeMap<ShardId, u64>>,
-    /// When a shard was last found to have lost the session, with the answers to its changes.
-    forgotten: Mutex<BTreeMap<ShardId, Instant>>,
+    pub(crate) shards: Shards,
     files: [Mutex<FxHashMap<InodeId, File>>; BUCKETS],
     /// Taken within those.
     closed: Mutex<Closed>,
@@ -135,12 +123,7 @@ impl Shared {
             epoch: AtomicU64::new(map.epoch.0),
             map: ArcSwap::new(map),
             landings: Landings::default(),
-            windows: Mutex::default(),
-            incarnations: Mutex::default(),
-            asked: Mutex::default(),
-            answering: Mutex::default(),
-            memory_losses: Mutex::default(),
-            forgotten: Mutex::default(),
+            shards: Shards::default(),
             files: Default::default(),
             closed: Mutex::default(),
             endings: Endings::default(),
@@ -263,50 +246,16 @@ impl Shared {
         !self.beating.swap(true, Ordering::AcqRel)
     }
 
-    /// The shards that know this session.
-    pub(crate) fn shards_seen(&self) -> Vec<ShardId> {
-        lock(&self.incarnations).keys().copied().collect()
-    }
-
-    pub(crate) fn asks_for_session(&self, shard: ShardId) {
-        lock(&self.asked).insert(shard);
-    }
-
-    /// Shards that may have the session.
-    pub(crate) fn shards_asked(&self) -> Vec<ShardId> {
-        lock(&self.asked).iter().copied().collect()
-    }
-
     /// Numbers a change for exactly-once execution.
     pub(crate) fn begin_change(self: &Arc<Self>, shard: ShardId) -> NumberedChange {
-        let exactly = lock(&self.windows).entry(shard).or_insert_with(Window::new).begin();
-        NumberedChange { shared: Arc::clone(self), shard, exactly }
-    }
-
-    /// What is to be told to shards that keep many answers for one change that is not answered: see [`Window::answered`].
-    pub(crate) fn answered(&self) -> Vec<(ShardId, Answered)> {
-        let told = |(&shard, window): (&ShardId, &Window)| window.answered().map(|answered| (shard, answered));
-        lock(&self.windows).iter().filter_map(told).collect()
-    }
-
-    /// True where the shard was seen with another incarnation before.
-    pub(crate) fn shard_restarted(&self, shard: ShardId, incarnation: u64) -> bool {
-        lock(&self.incarnations).get(&shard).is_some_and(|&known| known != incarnation)
-    }
-
-    pub(crate) fn saw_incarnation(&self, shard: ShardId, incarnation: u64) {
-        lock(&self.incarnations).insert(shard, incarnation);
-        let mut answering = lock(&self.answering);
-        let latest = answering.entry(shard).or_default();
-        *latest = incarnation.max(*latest);
+        NumberedChange::begin(self, shard)
     }
 
     /// The shard has lost what no fsync had covered of what it answered before it had the incarnation `kept_since`: notes that,
     /// where this client was answered so, and says it.
     pub(crate) fn shard_lost(&self, shard: ShardId, kept_since: u64) -> bool {
-        let lost = lock(&self.answering).get(&shard).is_some_and(|&latest| latest < kept_since);
+        let lost = self.shards.lost(shard, kept_since);
         if lost {
-            *lock(&self.memory_losses).entry(shard).or_default() += 1;
             // Before and after: files are opened and closed meanwhile.
             lock(&self.closed).shard_lost(shard);
             self.change_files(shard, |file| file.unsynced.shard_lost());
@@ -325,27 +274,12 @@ impl Shared {
         }
     }
 
-    /// How often the shard has lost something that it had answered.
-    pub(crate) fn memory_losses(&self, shard: ShardId) -> u64 {
-        lock(&self.memory_losses).get(&shard).copied().unwrap_or(0)
-    }
-
     /// The shard has lost the session: what is open has to be told again although it did not restart.
     /// Nor does it take back anything that it has told this one.
     pub(crate) fn forget_incarnation(&self, shard: ShardId) {
-        let before = lock(&self.incarnations).insert(shard, UNKNOWN_INCARNATION);
-        if before != Some(UNKNOWN_INCARNATION) {
+        if self.shards.forget_incarnation(shard) {
             self.forget_all();
         }
-    }
-
-    /// The session that the shard has now is a new one to it.
-    pub(crate) fn was_forgotten(&self, shard: ShardId, now: Instant) {
-        lock(&self.forgotten).insert(shard, now);
-    }
-
-    pub(crate) fn has_forgotten_since(&self, shard: ShardId, since: Instant) -> bool {
-        lock(&self.forgotten).get(&shard).is_some_and(|last| *last >= since)
     }
 
     fn bucket(&self, inode: InodeId) -> MutexGuard<'_, FxHashMap<InodeId, File>> {
@@ -540,36 +474,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// A change under way, with the number under which the shard does it once. Dropped when it was answered or given up.
-pub(crate) struct NumberedChange {
-    shared: Arc<Shared>,
-    shard: ShardId,
-    pub(crate) exactly: Exactly,
-}
-
-impl NumberedChange {
-    /// For somebody else who asks for the answer of the same.
-    pub(crate) fn again(&self) -> Self {
-        if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
-            window.again(self.exactly.sequence);
-        }
-        Self { shared: Arc::clone(&self.shared), shard: self.shard, exactly: self.exactly.clone() }
-    }
-}
-
-impl Drop for NumberedChange {
-    fn drop(&mut self) {
-        if let Some(window) = lock(&self.shared.windows).get_mut(&self.shard) {
-            window.end(self.exactly.sequence);
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves the tables whole: each critical section is a single change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

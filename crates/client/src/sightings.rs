@@ -4,10 +4,12 @@
 //! another mount takes it away between the two, there is nothing left to ask; but a local file system would still answer,
 //! since whoever has found a file holds it. What was seen at the name is that answer.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use types::attr::Attr;
 use types::id::InodeId;
+
+use crate::mutex::lock;
 
 /// Remembered, by inode number modulo this: 128 KiB.
 const PLACES: usize = 1 << 10;
@@ -27,12 +29,12 @@ impl Sightings {
 
     /// A name led to it.
     pub(crate) fn note(&self, attr: Attr) {
-        *self.place(attr.inode).lock().unwrap_or_else(PoisonError::into_inner) = Some(attr);
+        *lock(self.place(attr.inode)) = Some(attr);
     }
 
     /// What is left of an inode that is gone: as it was seen, without a name. `None` where that was forgotten.
     pub(crate) fn of_gone(&self, inode: InodeId) -> Option<Attr> {
-        let seen = *self.place(inode).lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *lock(self.place(inode));
         seen.filter(|attr| attr.inode == inode).map(|attr| Attr { nlink: 0, ..attr })
     }
 }

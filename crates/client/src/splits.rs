@@ -2,14 +2,14 @@
 //! remembered is true for as long as the directory is there. Where it is being split, only the cursor changes: who asks in the
 //! wrong place because of that is told so, and learns it anew.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use types::id::InodeId;
 use types::name::Name;
 use types::name_hash::name_hash;
 use types::parts::PartNumber;
+
+use crate::few::Few;
 
 /// Above this, all are forgotten: some MiB.
 const SPLITS_MAX: usize = 8192;
@@ -34,24 +34,13 @@ impl Split {
     }
 }
 
+/// Most clients never meet one: these need no lock.
 #[derive(Default)]
-pub(crate) struct Splits {
-    /// Most clients never meet one: these need no lock.
-    are_some: AtomicBool,
-    table: Mutex<FxHashMap<InodeId, Arc<Split>>>,
-}
+pub(crate) struct Splits(Few<InodeId, Arc<Split>>);
 
 impl Splits {
-    fn table(&self) -> MutexGuard<'_, FxHashMap<InodeId, Arc<Split>>> {
-        // A panic elsewhere leaves the table whole: each critical section is a single change.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn get(&self, directory: InodeId) -> Option<Arc<Split>> {
-        if !self.are_some.load(Ordering::Acquire) {
-            return None;
-        }
-        self.table().get(&directory).cloned()
+        self.0.get(&directory)
     }
 
     /// Where the entry `name` of `directory` is to be asked for.
@@ -63,22 +52,19 @@ impl Splits {
     /// A directory is split. Where there are too many, all others are forgotten, and `forget` is called before.
     pub(crate) fn learn(&self, directory: InodeId, split: Split, forget: impl FnOnce()) -> Arc<Split> {
         let split = Arc::new(split);
-        let mut table = self.table();
-        if table.len() >= SPLITS_MAX {
-            forget();
-            table.clear();
-        }
-        table.insert(directory, Arc::clone(&split));
-        self.are_some.store(true, Ordering::Release);
+        self.0.change(|table| {
+            if table.len() >= SPLITS_MAX {
+                forget();
+                table.clear();
+            }
+            table.insert(directory, Arc::clone(&split));
+        });
         split
     }
 
     /// Does something while it is sure that `directory` is known, if it is.
     pub(crate) fn while_known(&self, directory: InodeId, act: impl FnOnce()) {
-        let table = self.table();
-        if table.contains_key(&directory) {
-            act();
-        }
+        self.0.look(&directory, |_| act());
     }
 }
 
@@ -116,7 +102,7 @@ mod tests {
         for id in 0..=SPLITS_MAX as u64 {
             splits.learn(InodeId(id), split(100), || forgotten += 1);
         }
-        assert_eq!((splits.table().len(), forgotten), (1, 1));
+        assert_eq!((splits.0.count(), forgotten), (1, 1));
         splits.while_known(InodeId(0), || panic!("forgotten"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cluster::map::{ClusterMap, Group, NodeState, ServiceKind};
@@ -12,6 +12,8 @@ use types::id::{GroupId, ShardId};
 use wire::v1::{meta, storage};
 
 use crate::caller::Caller;
+use crate::looks::Looks;
+use crate::mutex::lock;
 use crate::router::{Client, Destination};
 
 /// So often a target that has not answered is looked up in the map: its node may be known to be offline by now.
@@ -26,10 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A target of a node that is offline, and that did not answer, is asked so late again, and then waited for no longer than
 /// [`LOOK`]: it is most likely gone. But it may be that mgmtd alone does not hear of the node.
 const SILENCE: Duration = Duration::from_secs(10);
-
-/// Who waits for another thread's answer looks whether it is there after so long first, and then less and less often.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-const LOOK_AGAIN_MAX: Duration = Duration::from_millis(50);
 
 /// What `df` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -105,7 +103,7 @@ impl Answers {
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -150,16 +148,12 @@ impl Client {
     /// # Errors
     /// `EIO` where one of a node that is not offline, and has never answered before, does not do so within the bound.
     pub async fn statfs(&self, caller: &Caller<'_>) -> Result<StatFs, Errno> {
-        let mut pause = LOOK_AGAIN;
+        let mut looks = Looks::default();
         loop {
             match self.shared.space.turn() {
                 Turn::Knows(answer) => return answer,
                 Turn::Asks(asking, before) => return asking.end(self.ask_for_space(caller, &before).await),
-                Turn::Waits if caller.is_ending() => return Err(Errno::EINTR),
-                Turn::Waits => {
-                    ring::sleep(pause).await;
-                    pause = (pause * 2).min(LOOK_AGAIN_MAX);
-                }
+                Turn::Waits => looks.pause_for(caller).await?,
             }
         }
     }

@@ -3,7 +3,7 @@
 //! It may be more than one request can carry, so it goes in pieces. The shard counts it as told with the last of them.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use net::{Connection, To};
 use tracing::{info, warn};
@@ -12,7 +12,8 @@ use wire::v1::lock::HeldLock;
 use wire::v1::session::{HeldOpen, SessionOpen, SessionOpened};
 
 use crate::file::File;
-use crate::locks::LOOK_AGAIN;
+use crate::looks::Looks;
+use crate::mutex::lock;
 use crate::retry::Failure;
 use crate::router::{Client, failure_of_call};
 
@@ -29,7 +30,7 @@ struct Teller<'a>(&'a Tellers, ShardId);
 
 impl Tellers {
     fn shards(&self) -> MutexGuard<'_, BTreeSet<ShardId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn are_telling(&self, shard: ShardId) -> bool {
@@ -38,8 +39,9 @@ impl Tellers {
 
     /// When no other thread tells this shard. Whoever does ends with its answer, or its connection.
     async fn turn(&self, shard: ShardId) -> Teller<'_> {
+        let mut looks = Looks::default();
         while !self.shards().insert(shard) {
-            ring::sleep(LOOK_AGAIN).await;
+            looks.pause().await;
         }
         Teller(self, shard)
     }
@@ -63,7 +65,7 @@ impl Client {
     ) -> Result<(), Failure> {
         let &SessionOpened { incarnation, kept_since, .. } = opened;
         let _turn = self.shared.tellers.turn(shard).await;
-        if self.shared.shard_restarted(shard, incarnation) {
+        if self.shared.shards.has_restarted(shard, incarnation) {
             if self.shared.shard_lost(shard, kept_since) {
                 warn!(%shard, "the shard has lost its memory: who syncs what it had answered is told");
             }
@@ -72,7 +74,7 @@ impl Client {
                 self.shared.locks.told(shard, told.is_ok());
             }
             told?;
-            self.shared.saw_incarnation(shard, incarnation);
+            self.shared.shards.saw_incarnation(shard, incarnation);
         }
         Ok(())
     }
@@ -97,7 +99,7 @@ impl Client {
             keeps_intents &= told.keeps_intents;
         }
         if !keeps_intents {
-            self.shared.was_forgotten(shard, ring::now());
+            self.shared.shards.was_forgotten(shard, ring::now());
             self.shared.lose_intents(shard);
         }
         Ok(())
@@ -229,8 +231,9 @@ mod tests {
             one.reopen_session(SHARD);
             let tells = async || assert!(one.call(&caller, Destination::Shard(SHARD), &Ping {}).await.is_ok());
             let unlocks = async || {
+                let mut looks = Looks::default();
                 while !one.shared.locks.is_being_told(SHARD) {
-                    ring::sleep(LOOK_AGAIN).await;
+                    looks.pause().await;
                 }
                 other.unlock(&caller, file, ask.kind, owner, range).await;
             };
@@ -276,7 +279,7 @@ mod tests {
                 };
                 join(syncs(outcome), answers()).await;
             };
-            shared.saw_incarnation(SHARD, 1);
+            shared.shards.saw_incarnation(SHARD, 1);
             // Nothing was changed, and then something is.
             restarted(2, 2, Ok(())).await;
             shared.with_file(file, |file| file.unsynced.record_changed());

@@ -2,57 +2,39 @@
 //! next one for the same. What it says of the size then is what was before all that was written: only the objects know.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::FxHashSet;
 use types::id::InodeId;
+
+use crate::few::Few;
 
 /// Above this, any file may be one: a megabyte.
 const FILES_MAX: usize = 1 << 16;
 
 #[derive(Default)]
 pub(crate) struct Unsettled {
-    /// Mostly there are none: then nobody needs the lock.
-    are_some: AtomicBool,
-    files: Mutex<Files>,
-}
-
-#[derive(Default)]
-struct Files {
-    files: FxHashSet<InodeId>,
+    files: Few<InodeId, ()>,
     /// There were too many to be remembered.
-    any: bool,
+    any: AtomicBool,
 }
 
 impl Unsettled {
-    fn files(&self) -> MutexGuard<'_, Files> {
-        // A panic elsewhere leaves the table whole: each critical section is a single change.
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn failed(&self, inode: InodeId) {
-        let mut files = self.files();
-        if files.files.len() >= FILES_MAX {
-            files.any = true;
-        } else {
-            files.files.insert(inode);
-        }
-        self.are_some.store(true, Ordering::Release);
+        self.files.change(|files| {
+            if files.len() >= FILES_MAX {
+                self.any.store(true, Ordering::SeqCst);
+            } else {
+                files.insert(inode, ());
+            }
+        });
     }
 
     /// The shard knows that there is no intent any more.
     pub(crate) fn ended(&self, inode: InodeId) {
-        if self.are_some.load(Ordering::Acquire) {
-            self.files().files.remove(&inode);
-        }
+        self.files.remove(&inode);
     }
 
     pub(crate) fn has(&self, inode: InodeId) -> bool {
-        if !self.are_some.load(Ordering::Acquire) {
-            return false;
-        }
-        let files = self.files();
-        files.any || files.files.contains(&inode)
+        self.any.load(Ordering::SeqCst) || self.files.has(&inode)
     }
 }
 

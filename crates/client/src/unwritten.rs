@@ -383,11 +383,7 @@ impl Client {
         match self.next_step(inode, None) {
             Step::Done => Ok(()),
             Step::Lost => Err(Errno::EIO),
-            Step::Busy if caller.is_ending() => Err(Errno::EINTR),
-            Step::Busy => {
-                looks.pause().await;
-                Ok(())
-            }
+            Step::Busy => looks.pause_for(caller).await,
             Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
         }
     }
@@ -422,8 +418,7 @@ impl Client {
             match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
-                Step::Busy if caller.is_ending() => return Err(Errno::EINTR),
-                Step::Busy => looks.pause().await,
+                Step::Busy => looks.pause_for(caller).await?,
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -78,9 +79,39 @@ impl FromStr for AccessTimes {
     }
 }
 
+/// Pauses between attempts: each is twice as long as the one before, up to the longest.
+#[derive(Clone, Copy, Debug)]
+pub struct Pauses {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    #[must_use]
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { next: first, longest }
+    }
+
+    /// The next one.
+    pub fn take(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = pause.saturating_mul(2).min(self.longest);
+        pause
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let mut pauses = Pauses::new(Duration::from_millis(100), Duration::from_secs(1));
+        let taken: Vec<u128> = (0..6).map(|_| pauses.take().as_millis()).collect();
+        assert_eq!(taken, [100, 200, 400, 800, 1000, 1000]);
+        let mut endless = Pauses::new(Duration::MAX, Duration::MAX);
+        assert_eq!([endless.take(), endless.take()], [Duration::MAX; 2]);
+    }
 
     #[test]
     fn an_access_is_noted_after_a_change_and_once_a_day() {

@@ -1,13 +1,14 @@
 //! For how long the shards keep this session, and with it its locks, though they hear nothing more of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ring::asleep;
 use types::id::ShardId;
 
 use crate::lease::SLEPT;
+use crate::mutex::lock;
 
 #[derive(Default)]
 pub(crate) struct Assurances(Mutex<BTreeMap<ShardId, Assurance>>);
@@ -100,8 +101,7 @@ impl Assurances {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardId, Assurance>> {
-        // A panic elsewhere leaves the map whole: each critical section is a single change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

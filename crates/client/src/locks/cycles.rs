@@ -9,6 +9,7 @@ use tracing::debug;
 use types::cred::Credentials;
 use types::error::Errno;
 use types::id::ShardId;
+use types::time::Pauses;
 use wire::v1::lock::{Lock, LockWaits, Process};
 use wire::v1::session::Empty;
 
@@ -55,9 +56,9 @@ impl Client {
     /// Ends when the waits of `owner` are in a cycle that it has to break.
     async fn look_for_cycles(&self, owner: u64) {
         let process = Process { session: self.shared.session, owner };
-        let mut pause = LOOK_FIRST;
+        let mut pauses = Pauses::new(LOOK_FIRST, LOOK_AT_LAST);
         loop {
-            ring::sleep(pause).await;
+            ring::sleep(pauses.take()).await;
             if let Some(cycle) = self.find_cycle(&process).await {
                 if cycle.is_broken_by(&process) {
                     return;
@@ -67,7 +68,6 @@ impl Client {
                     return;
                 }
             }
-            pause = (2 * pause).min(LOOK_AT_LAST);
         }
     }
 

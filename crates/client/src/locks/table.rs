@@ -9,12 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 use types::id::{InodeId, ShardId};
 use types::lock::{Held, HeldRanges, LockKind, LockMode, LockRange};
 use wire::v1::lock::HeldLock;
+
+use crate::mutex::lock;
 
 /// An owner among those of this mount.
 pub(crate) type Key = (LockKind, u64);
@@ -94,8 +96,7 @@ pub(crate) struct Pieces {
 
 impl LockTable {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves the table whole: each critical section is a single change.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// For one request.

@@ -3,10 +3,12 @@
 //! may be slow, or away, beside others.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use types::id::GroupId;
+
+use crate::mutex::lock;
 
 /// Bytes that may be kept back in any case...
 const ALLOWED_MIN: usize = 256 << 10;
@@ -107,7 +109,7 @@ impl Landings {
     }
 
     fn paces(&self) -> MutexGuard<'_, BTreeMap<GroupId, Pace>> {
-        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.paces)
     }
 
     #[cfg(test)]
