@@ -106,8 +106,13 @@ impl Client {
         match self.getattr_of_living(caller, inode).await {
             Err(Errno::ESTALE) => {
                 let Shared { graves, sightings, .. } = &*self.shared;
-                let attr = graves.attr(inode).or_else(|| sightings.of_gone(inode)).ok_or(Errno::ESTALE)?;
-                Ok(Known { attr, lease: Lease::NONE })
+                let attr = graves.attr(inode).or_else(|| {
+                    // When it went nobody tells: since it was seen, at any rate.
+                    let attr = Attr { ctime: Shared::wall_clock(), ..sightings.of_gone(inode)? };
+                    graves.dig(attr);
+                    Some(attr)
+                });
+                Ok(Known { attr: attr.ok_or(Errno::ESTALE)?, lease: Lease::NONE })
             }
             result => result,
         }

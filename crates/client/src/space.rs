@@ -2,6 +2,7 @@
 
 use layout::{FILE_SIZE_MAX, file_offset, object_size};
 use types::allocation::Allocation;
+use types::attr::{SetAttr, SetTime};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
@@ -57,20 +58,24 @@ impl Client {
             let request = storage::Allocate { object, offset, length, mode, unchanged_since: 0 };
             let reply = self.call(caller, Destination::Object(share.group, object), &request).await?;
             self.changed(object, reply.version);
-            Ok(())
+            Ok(reply.size)
         });
-        let outcome: Result<(), Errno> = ring::join_all(changes).await.into_iter().collect();
-        if outcome.is_ok() {
-            let reached = if what.keeps_size() { 0 } else { end };
-            self.shared.with_file(inode, |file| {
-                file.respaced(reached, Shared::wall_clock());
-                file.change_ended(began);
-            });
-        } else {
+        let outcome: Result<Vec<u64>, Errno> = ring::join_all(changes).await.into_iter().collect();
+        let sizes = outcome.inspect_err(|_| {
             // A part may be there: what the objects say goes.
             self.shared.with_file(inode, File::lose_exclusivity);
+        })?;
+        let reached = if what.keeps_size() { 0 } else { end };
+        self.shared.with_file(inode, |file| {
+            file.respaced(reached, Shared::wall_clock());
+            file.change_ended(began);
+        });
+        if what == Allocation::Punch && sizes.iter().all(|&size| size == 0) {
+            // No object was there that others could tell the time of.
+            let modified = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+            self.setattr(caller, inode, modified).await?;
         }
-        outcome
+        Ok(())
     }
 
     /// The first byte from `offset` on that is data, or with `hole` that is not: the end of the file is a hole. The file

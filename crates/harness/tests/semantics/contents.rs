@@ -162,6 +162,16 @@ pub(super) fn fallocate_reserves_punches_and_zeros(place: &Place) {
     syscall::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, 0, 20 << 20).unwrap();
     file.set_len(0).unwrap();
     assert_eq!(fs::metadata(&b).unwrap().blocks(), 0);
+    // A hole where nothing was is a change, too.
+    let (a, b) = place.both("empty");
+    let file = open(&a);
+    let before = fs::metadata(&b).unwrap().modified().unwrap();
+    syscall::fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 4096).unwrap();
+    let modified = fs::metadata(&b).unwrap().modified().unwrap();
+    assert!(modified > before, "{modified:?}, {before:?} before");
+    assert_eq!(file.metadata().unwrap().modified().unwrap(), modified);
+    drop(file);
+    assert_eq!(fs::metadata(&b).unwrap().modified().unwrap(), modified);
 }
 
 pub(super) fn seek_finds_data_and_holes(place: &Place) {

@@ -136,6 +136,9 @@ pub(super) fn removed_directories_live_while_used(place: &Place) {
         }
         let after = open.metadata().unwrap();
         assert_eq!((after.ino(), after.mode(), after.nlink()), (before.ino(), before.mode(), 0), "{replaced}");
+        let changed = |meta: &fs::Metadata| (meta.ctime(), meta.ctime_nsec());
+        assert!(changed(&after) > changed(&before), "{replaced}");
+        assert_eq!(changed(&open.metadata().unwrap()), changed(&after), "{replaced}");
         open.set_permissions(Permissions::from_mode(0o700)).unwrap();
         assert_eq!(open.metadata().unwrap().mode() & 0o7777, 0o700);
         open.sync_all().unwrap();
