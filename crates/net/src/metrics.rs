@@ -199,12 +199,7 @@ pub(crate) fn refused(reason: &str) {
     }
 }
 
-/// A connection ended in its handshake.
-pub fn handshake_refused(reason: &HandshakeError) {
-    refused(refusal_label(reason));
-}
-
-fn refusal_label(reason: &HandshakeError) -> &'static str {
+pub(crate) fn refusal_label(reason: &HandshakeError) -> &'static str {
     match reason {
         HandshakeError::Foreign | HandshakeError::HandshakeVersion(_) => "foreign",
         HandshakeError::Key => "key",
@@ -269,7 +264,7 @@ mod tests {
             counted
         });
         drop(counted);
-        handshake_refused(&HandshakeError::TimedOut);
+        refused(refusal_label(&HandshakeError::TimedOut));
         let text = metrics.text();
         for (name, reason) in [
             ("connections_refused", "key"),
