@@ -55,7 +55,7 @@ names! {
     RAIL_SENT_BYTES = "weft_rail_sent_bytes", Counter, ["rail", "peer"], "Bytes sent on connections made from here, by own and peer's address";
     RAIL_RECEIVED_BYTES = "weft_rail_received_bytes", Counter, ["rail", "peer"], "Bytes received on connections made from here, by own and peer's address";
     RAIL_CONNECTIONS = "weft_rail_connections", Gauge, ["rail", "peer"], "Open connections made from here, by own and peer's address";
-    RAIL_HEALTHY = "weft_rail_healthy", Gauge, ["rail", "peer"], "1 where the last thing that happened on this rail was no failure";
+    RAIL_HEALTHY = "weft_rail_healthy", Gauge, ["rail", "peer"], "0 where the last that happened on this rail was a failure, not long ago";
     RAIL_FAILURES = "weft_rail_failures", Counter, ["rail", "peer"], "Connections that were lost on this rail or could not be made";
     RAIL_ROUND_TRIP = "weft_rail_round_trip_microseconds", Gauge, ["rail", "peer"], "Round trip as the kernel last measured it";
 
