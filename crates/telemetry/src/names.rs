@@ -81,9 +81,9 @@ names! {
     WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
     CORRUPT_BLOCKS = "weft_corrupt_blocks", Counter, ["target"], "Reads of a block of an object that did not match its checksum";
     UNVERIFIED_BLOCKS = "weft_unverified_blocks", Counter, ["target"], "Blocks of objects read without a checksum to trust";
-    TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
-    TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";
-    TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's file system";
+    TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's part of its file system, also of metad's";
+    TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's part of its file system, also of metad's";
+    TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's part of its file system, also of metad's";
     TARGET_QUEUE_DEPTH = "weft_target_queue_depth", Gauge, ["target"], "Requests of a target taken and not yet answered";
     TARGET_AT_DISK = "weft_target_at_disk", Gauge, ["target"], "Of those, the ones that do not wait for a place at the target's disk";
 
