@@ -86,8 +86,7 @@ async fn prove(mut stream: TcpStream, address: SocketAddr, identity: &net::Ident
 }
 
 fn refuse(address: SocketAddr, reason: &HandshakeError) -> Option<Peer> {
-    net::metrics::handshake_refused(reason);
-    tracing::warn!(%address, %reason, "connection refused");
+    net::refusal::note(address, reason);
     None
 }
 
@@ -157,5 +156,53 @@ impl AsyncWrite for Peer {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use net::ClusterKey;
+    use tokio::io::AsyncReadExt;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::WARN
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn who_looks_whether_the_port_is_open_does_not_fill_the_log() {
+        let lines = Arc::new(AtomicUsize::new(0));
+        let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&lines)));
+        telemetry::runtime::current_thread().expect("a runtime").block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = listener.local_addr().expect("bound");
+            let _incoming = incoming(listener, net::Identity::new(ClusterKey::from_bytes([7; 32]), "test"));
+            for _ in 0..100 {
+                let mut stream = TcpStream::connect(address).await.expect("connected");
+                tokio::io::AsyncWriteExt::shutdown(&mut stream).await.expect("shut");
+                assert_eq!(stream.read(&mut [0]).await.expect("closed"), 0);
+            }
+        });
+        assert_eq!(lines.load(Ordering::Relaxed), 1);
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -108,6 +109,7 @@ impl LocalShard {
             lease_term: config.lease_term,
             sync_interval: config.sync_interval,
             reserve_bytes: config.reserve_bytes,
+            sharers: Arc::new(AtomicU64::new(1)),
             bounds: namespace::shard::Limits::default(),
             metrics: metrics.clone(),
             view: view.clone(),

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use telemetry::metrics::{Counter, Gauge, Histogram, Metrics};
+use cluster::capacity::Capacity;
+use telemetry::metrics::{Counter, Gauge, Histogram, Metrics, level};
 use telemetry::names;
 use types::id::TargetId;
 use wire::frame::Status;
@@ -26,7 +27,9 @@ pub(crate) struct ShardMetrics {
     pub(crate) sessions: Part,
     pub(crate) open_inodes: Part,
     pub(crate) epoch: Gauge,
-    pub(crate) free_bytes: Gauge,
+    total_bytes: Gauge,
+    free_bytes: Gauge,
+    free_inodes: Gauge,
 }
 
 /// One shard's part of a gauge that is the sum over all shards of the process.
@@ -47,7 +50,7 @@ impl Part {
 
 impl ShardMetrics {
     pub(crate) fn new(metrics: &Metrics, target: TargetId) -> Self {
-        let mut seconds = Vec::new();
+        let (target, mut seconds) = (target.to_string(), Vec::new());
         for &op in Op::ALL.iter().filter(|op| (**op as u16) < STORAGE) {
             let index = op as usize;
             seconds.resize(seconds.len().max(index + 1), None);
@@ -69,8 +72,17 @@ impl ShardMetrics {
             sessions: Part::of(metrics.gauge(&names::SESSIONS, &[])),
             open_inodes: Part::of(metrics.gauge(&names::OPEN_INODES, &[])),
             epoch: metrics.gauge(&names::MAP_EPOCH, &[]),
-            free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &[&target.to_string()]),
+            total_bytes: metrics.gauge(&names::TARGET_TOTAL_BYTES, &[&target]),
+            free_bytes: metrics.gauge(&names::TARGET_FREE_BYTES, &[&target]),
+            free_inodes: metrics.gauge(&names::TARGET_FREE_INODES, &[&target]),
         }
+    }
+
+    /// Of the target: its part of its file system.
+    pub(crate) fn space(&self, capacity: &Capacity) {
+        self.total_bytes.set(level(capacity.total_bytes));
+        self.free_bytes.set(level(capacity.free_bytes));
+        self.free_inodes.set(level(capacity.free_inodes));
     }
 
     pub(crate) fn answered(&self, op: Op, status: Status, took: Duration) {
@@ -88,3 +100,21 @@ impl ShardMetrics {
 
 /// Operations from here on belong to storage lanes.
 const STORAGE: u16 = 0x0200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever watches storage targets by these names watches those of shards as well.
+    #[test]
+    fn a_target_of_a_shard_tells_its_space_as_those_of_storage_do() {
+        let metrics = Metrics::new("metad");
+        let capacity = Capacity { total_bytes: 100, free_bytes: 40, total_inodes: 9, free_inodes: 5 };
+        ShardMetrics::new(&metrics, TargetId(7)).space(&capacity);
+        let text = metrics.text();
+        for (name, value) in [("total_bytes", 100), ("free_bytes", 40), ("free_inodes", 5)] {
+            let line = format!(r#"weft_target_{name}{{service="metad",target="7"}} {value}"#);
+            assert!(text.contains(&line), "no {line} in\n{text}");
+        }
+    }
+}

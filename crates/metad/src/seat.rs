@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::capacity::Capacity;
 use cluster::event::{Report, TargetRegistration};
 use conf::identity::{Expect, Home, IDENTITY_FILE, Identity, Service};
 use conf::{Fatal, page_cache};
@@ -17,7 +18,7 @@ use types::id::{NodeId, TargetId};
 
 use crate::config::{Config, SHARDS_MAX};
 use crate::shard::ShardThread;
-use crate::tasks::space::{Found, look};
+use crate::tasks::space::{Found, look, part};
 
 /// Name of the database inside a target's directory.
 const STORE_DIR: &str = "db";
@@ -30,6 +31,8 @@ pub(crate) struct Seat {
     /// Until the shard's thread takes it.
     pub(crate) idle: Option<(RocksKv, OwnedFd)>,
     pub(crate) thread: Option<ShardThread>,
+    /// Targets of this service on its file system, as the last reporter has counted them.
+    pub(crate) sharers: Arc<AtomicU64>,
     /// Unlocked last.
     pub(crate) home: Home,
 }
@@ -61,7 +64,8 @@ pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fata
             init: config.init,
         })?;
         let store = open_store(config, &home)?;
-        seats.push(Seat { port: address.port(), idle: Some((store, listener)), thread: None, home });
+        let (port, idle, sharers) = (address.port(), Some((store, listener)), Arc::new(AtomicU64::new(1)));
+        seats.push(Seat { port, idle, thread: None, sharers, home });
     }
     Ok(seats)
 }
@@ -130,25 +134,17 @@ pub(crate) fn reporter(seats: &[&Seat]) -> control::node::Reporter {
         devices.iter().filter(|device| **device == own).count().max(1) as u64
     };
     let place = |seat: &Seat| {
-        let dir = seat.home.dir();
-        (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers(dir))
+        let (dir, sharers) = (seat.home.dir(), sharers(seat.home.dir()));
+        seat.sharers.store(sharers, Ordering::Relaxed);
+        (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers)
     };
     let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
     Box::new(move || places.iter().map(|(dir, empty, sharers)| report(dir, *empty, *sharers)).collect())
 }
 
-/// Targets on one file system have equal parts of it.
 fn report(dir: &Path, empty: bool, sharers: u64) -> Report {
     match look(dir) {
-        Found::There(whole) => {
-            let capacity = Capacity {
-                total_bytes: whole.total_bytes / sharers,
-                free_bytes: whole.free_bytes / sharers,
-                total_inodes: whole.total_inodes / sharers,
-                free_inodes: whole.free_inodes / sharers,
-            };
-            Report { capacity, failing: false, empty }
-        }
+        Found::There(whole) => Report { capacity: part(&whole, sharers), failing: false, empty },
         Found::Gone => Report { failing: true, ..Report::default() },
     }
 }

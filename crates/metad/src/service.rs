@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -280,6 +281,7 @@ impl Server {
             lease_term: config.lease_term.0.min(config.session_expiry.0 / 2),
             sync_interval: config.sync_interval.0,
             reserve_bytes: config.reserve.0,
+            sharers: Arc::clone(&seat.sharers),
             bounds: namespace::shard::Limits {
                 sessions: config.sessions_max,
                 cached_inodes: config.hot_entries,

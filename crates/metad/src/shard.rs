@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -59,6 +60,8 @@ pub struct Setup {
     pub sync_interval: Duration,
     /// Free space below which nothing may grow.
     pub reserve_bytes: u64,
+    /// How many targets have equal parts of the directory's file system: its metrics tell of one.
+    pub sharers: Arc<AtomicU64>,
     /// Bounds of the shard's memory.
     pub bounds: namespace::shard::Limits,
     pub metrics: Metrics,
@@ -234,7 +237,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(tasks::split(Rc::clone(&core)));
     ring::spawn(tasks::end(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
-    ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
+    ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes, setup.sharers));
     ring::spawn(removal.run());
     ring::spawn(spill.run());
     ring::spawn(fencing.run());

@@ -269,7 +269,6 @@ impl Core {
         state.condition = condition;
         (state.context.total_bytes, state.context.free_bytes) = (total_bytes, free_bytes);
         state.context.may_grow = condition != Condition::LowSpace;
-        self.metrics.free_bytes.set(level(free_bytes));
         self.metrics.sessions.set(level(state.shard.session_count()));
         self.metrics.open_inodes.set(level(state.shard.held_count()));
         state.context.keeps_access_times = condition == Condition::Good && !self.store.is_failed();

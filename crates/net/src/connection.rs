@@ -567,7 +567,14 @@ impl Inner {
     }
 
     fn close_for(&self, error: &io::Error) {
-        if self.close_for_its_rail(&error.to_string(), false).is_some() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let was_left = matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        let reason = error.to_string();
+        let ended = match was_left && !self.pending.borrow().is_waited_for() {
+            true => self.close_as_left(&reason),
+            false => self.close_for_its_rail(&reason, false).map(drop),
+        };
+        if ended.is_some() {
             debug!(peer = %self.address, reason = %error, "connection lost");
         }
     }
@@ -585,7 +592,10 @@ async fn receive(inner: Rc<Inner>) {
     loop {
         match inbound.fill(&inner.pulse).await {
             Ok(true) => {}
-            Ok(false) => return inner.close_for(&io::Error::other("the other side has closed")),
+            Ok(false) => {
+                let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the other side has closed");
+                return inner.close_for(&error);
+            }
             Err(error) => return inner.close_for(&error),
         }
         loop {

@@ -29,6 +29,7 @@ mod pending;
 pub mod places;
 pub mod rails;
 pub mod receive;
+pub mod refusal;
 mod responder;
 mod server;
 mod shake;

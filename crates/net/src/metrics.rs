@@ -3,13 +3,17 @@
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use telemetry::metrics::{Counter, Gauge, Metrics, level};
 use telemetry::names;
 
 use crate::handshake::HandshakeError;
 use crate::receive::FrameError;
+
+mod failed;
+
+use failed::Failed;
 
 static HANDLES: OnceLock<Handles> = OnceLock::new();
 
@@ -19,6 +23,7 @@ struct Handles {
     frames: Vec<(&'static str, Counter)>,
     unanswered: Counter,
     placed: Counter,
+    failed: Failed,
     /// For what is only known when it is there: rails.
     metrics: Metrics,
 }
@@ -30,14 +35,22 @@ const FRAMES: [&str; 5] = ["header", "checksum", "order", "kind", "content"];
 
 /// Counts into `metrics` from here on; the first call of a process decides. Without it nothing is counted.
 pub fn install(metrics: &Metrics) {
-    HANDLES.get_or_init(|| Handles {
+    HANDLES.get_or_init(|| {
+        metrics.before_text(|| HANDLES.get().iter().for_each(|handles| handles.failed.forget(Instant::now())));
+        handles(metrics)
+    });
+}
+
+fn handles(metrics: &Metrics) -> Handles {
+    Handles {
         connections: metrics.gauge(&names::CONNECTIONS, &[]),
         refused: REFUSALS.map(|reason| (reason, metrics.counter(&names::CONNECTIONS_REFUSED, &[reason]))).into(),
         frames: FRAMES.map(|reason| (reason, metrics.counter(&names::FRAMES_REFUSED, &[reason]))).into(),
         unanswered: metrics.counter(&names::REQUEST_ERRORS, &["any", "unanswered"]),
         placed: metrics.counter(&names::PLACED_BYTES, &[]),
+        failed: Failed::default(),
         metrics: metrics.clone(),
-    });
+    }
 }
 
 pub(crate) fn connected() {
@@ -141,6 +154,8 @@ pub(crate) fn local_address(socket: &OwnedFd) -> Option<IpAddr> {
 /// State of one rail to one peer, as all of this process's connections over it find it.
 #[derive(Clone, Default)]
 pub(crate) struct RailState {
+    /// Its name and the peer's.
+    name: [String; 2],
     connections: Gauge,
     healthy: Gauge,
     failures: Counter,
@@ -153,6 +168,7 @@ impl RailState {
         let Some(handles) = HANDLES.get() else { return Self::default() };
         let (metrics, labels) = (&handles.metrics, [rail, peer]);
         Self {
+            name: labels.map(str::to_owned),
             connections: metrics.gauge(&names::RAIL_CONNECTIONS, &labels),
             healthy: metrics.gauge(&names::RAIL_HEALTHY, &labels),
             failures: metrics.counter(&names::RAIL_FAILURES, &labels),
@@ -175,10 +191,23 @@ impl RailState {
         self.connections.dec();
     }
 
+    /// A connection was lost, and nothing says that its rail is worse than before.
+    pub(crate) fn lost(&self) {
+        self.failures.inc();
+    }
+
     /// Whether it was healthy until now.
     pub(crate) fn failed(&self) -> bool {
         self.failures.inc();
-        self.healthy.set(0) > 0
+        let Some(handles) = HANDLES.get() else { return self.healthy.set(0) > 0 };
+        handles.failed.failed(&self.name, &self.healthy, Instant::now())
+    }
+
+    /// One try more after a failure, with the same outcome.
+    pub(crate) fn still_fails(&self) {
+        if let Some(handles) = HANDLES.get() {
+            handles.failed.still_fails(&self.name, &self.healthy, Instant::now());
+        }
     }
 
     pub(crate) fn measured(&self, round_trip: Duration) {
@@ -199,12 +228,7 @@ pub(crate) fn refused(reason: &str) {
     }
 }
 
-/// A connection ended in its handshake.
-pub fn handshake_refused(reason: &HandshakeError) {
-    refused(refusal_label(reason));
-}
-
-fn refusal_label(reason: &HandshakeError) -> &'static str {
+pub(crate) fn refusal_label(reason: &HandshakeError) -> &'static str {
     match reason {
         HandshakeError::Foreign | HandshakeError::HandshakeVersion(_) => "foreign",
         HandshakeError::Key => "key",
@@ -269,7 +293,7 @@ mod tests {
             counted
         });
         drop(counted);
-        handshake_refused(&HandshakeError::TimedOut);
+        refused(refusal_label(&HandshakeError::TimedOut));
         let text = metrics.text();
         for (name, reason) in [
             ("connections_refused", "key"),

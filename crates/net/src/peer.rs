@@ -211,6 +211,8 @@ impl Inner {
                         warn!(%error, "cannot connect");
                     }
                     known().failed();
+                } else {
+                    known().still_fails();
                 }
                 state.rails.on_failure(rail, ring::now());
             }

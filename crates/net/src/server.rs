@@ -23,7 +23,7 @@ use wire::v1::session::{Empty, Fence, FenceSession};
 
 use crate::fences::Fences;
 use crate::flow::Flow;
-use crate::handshake::{self, HandshakeError};
+use crate::handshake;
 use crate::identity::Identity;
 use crate::inbound::{Inbound, Incoming};
 use crate::limits::Limits;
@@ -31,6 +31,7 @@ use crate::local;
 use crate::metrics;
 use crate::places::Place;
 use crate::receive::{FrameError, Receiver, Role, check_payload};
+use crate::refusal;
 use crate::responder::{Accepted, ConnectionId, PeerInfo, Responder};
 use crate::shake::shake;
 
@@ -46,7 +47,6 @@ const LOCAL_PATIENCE: Duration = Duration::from_secs(5);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 static CANNOT_ACCEPT: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 static TOO_MANY: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
-static GONE: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(COMPLAIN_EVERY));
 
 /// One request with the right to answer it, at once or later.
 pub struct Request {
@@ -226,10 +226,7 @@ impl<S: Service> ConnectionSlot<S> {
         let machine = handshake::Responder::new(&server.identity);
         let established = match shake(socket.as_raw_fd(), machine, server.limits.handshake).await {
             Ok(established) => established,
-            Err(reason) => {
-                metrics::handshake_refused(&reason);
-                return log_refusal(address, &reason);
-            }
+            Err(reason) => return refusal::note(address, &reason),
         };
         let peer = PeerInfo { connection: next_connection(), address, name: established.peer.name.clone() };
         let (limits, epoch) = (server.limits.clone(), Rc::clone(&server.epoch));
@@ -250,15 +247,6 @@ impl<S: Service> ConnectionSlot<S> {
         log_end(&connection, &end);
         server.service.on_disconnect(connection.peer.connection);
         metrics::disconnected();
-    }
-}
-
-/// One line, but for a caller that has gone away or said nothing: where the service stood still, thousands may have.
-fn log_refusal(peer: SocketAddr, reason: &HandshakeError) {
-    if !matches!(reason, HandshakeError::Ended | HandshakeError::TimedOut) {
-        warn!(%peer, %reason, "refused a connection");
-    } else if let Some(left_out) = GONE.is_due(ring::now()) {
-        warn!(%peer, %reason, left_out, "a connection came to nothing");
     }
 }
 

@@ -32,8 +32,10 @@ pub struct Metrics(Arc<Mutex<Inner>>);
 struct Inner {
     registry: Registry,
     families: BTreeMap<&'static str, AnyFamily>,
+    before_text: Vec<Hook>,
 }
 
+type Hook = Arc<dyn Fn() + Send + Sync>;
 type Labels = Vec<(&'static str, String)>;
 
 #[derive(Clone)]
@@ -50,7 +52,7 @@ impl Metrics {
         let labels = [("service".into(), service.to_owned().into())];
         let mut registry = Registry::with_labels(labels.into_iter());
         registry.register_collector(Box::new(ProcessCollector));
-        Self(Arc::new(Mutex::new(Inner { registry, families: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(Inner { registry, families: BTreeMap::new(), before_text: Vec::new() })))
     }
 
     /// The counter of `def` with these label values; the same one each time.
@@ -89,16 +91,23 @@ impl Metrics {
         }
     }
 
+    /// `hook` is called each time before the values are shown: for what changes with time alone.
+    pub fn before_text(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.lock().before_text.push(Arc::new(hook));
+    }
+
     /// All values in the OpenMetrics text format, which Prometheus reads.
     #[must_use]
     pub fn text(&self) -> String {
+        let hooks = self.lock().before_text.clone();
+        hooks.iter().for_each(|hook| hook());
         let mut text = String::new();
         encode(&mut text, &self.lock().registry).expect("writing to a string cannot fail");
         text
     }
 
     fn family(&self, def: &Def) -> AnyFamily {
-        let Inner { registry, families } = &mut *self.lock();
+        let Inner { registry, families, .. } = &mut *self.lock();
         families.entry(def.name).or_insert_with(|| AnyFamily::register(def, registry)).clone()
     }
 
@@ -163,10 +172,14 @@ mod tests {
         let latency = metrics.histogram(&names::REQUEST_SECONDS, &["create"]);
         latency.observe(Duration::from_micros(15));
         latency.observe(Duration::from_secs(60));
+        let connections = metrics.gauge(&names::CONNECTIONS, &[]);
+        metrics.before_text(move || {
+            connections.inc();
+        });
         let text = metrics.text();
         for line in [
             r#"weft_read_bytes_total{service="test",target="7"} 4097"#,
-            r#"weft_connections{service="test"} 3"#,
+            r#"weft_connections{service="test"} 4"#,
             r#"weft_request_seconds_bucket{service="test",le="0.00002",op="create"} 1"#,
             r#"weft_request_seconds_bucket{service="test",le="+Inf",op="create"} 2"#,
             r#"weft_request_seconds_count{service="test",op="create"} 2"#,

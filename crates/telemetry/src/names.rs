@@ -55,7 +55,7 @@ names! {
     RAIL_SENT_BYTES = "weft_rail_sent_bytes", Counter, ["rail", "peer"], "Bytes sent on connections made from here, by own and peer's address";
     RAIL_RECEIVED_BYTES = "weft_rail_received_bytes", Counter, ["rail", "peer"], "Bytes received on connections made from here, by own and peer's address";
     RAIL_CONNECTIONS = "weft_rail_connections", Gauge, ["rail", "peer"], "Open connections made from here, by own and peer's address";
-    RAIL_HEALTHY = "weft_rail_healthy", Gauge, ["rail", "peer"], "1 where the last thing that happened on this rail was no failure";
+    RAIL_HEALTHY = "weft_rail_healthy", Gauge, ["rail", "peer"], "0 where the last that happened on this rail was a failure, not long ago";
     RAIL_FAILURES = "weft_rail_failures", Counter, ["rail", "peer"], "Connections that were lost on this rail or could not be made";
     RAIL_ROUND_TRIP = "weft_rail_round_trip_microseconds", Gauge, ["rail", "peer"], "Round trip as the kernel last measured it";
 
@@ -81,9 +81,9 @@ names! {
     WRITTEN_BYTES = "weft_written_bytes", Counter, ["target"], "Bytes written to objects, by target";
     CORRUPT_BLOCKS = "weft_corrupt_blocks", Counter, ["target"], "Reads of a block of an object that did not match its checksum";
     UNVERIFIED_BLOCKS = "weft_unverified_blocks", Counter, ["target"], "Blocks of objects read without a checksum to trust";
-    TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's file system";
-    TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's file system";
-    TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's file system";
+    TARGET_TOTAL_BYTES = "weft_target_total_bytes", Gauge, ["target"], "Size of a target's part of its file system, also of metad's";
+    TARGET_FREE_BYTES = "weft_target_free_bytes", Gauge, ["target"], "Free bytes of a target's part of its file system, also of metad's";
+    TARGET_FREE_INODES = "weft_target_free_inodes", Gauge, ["target"], "Free inodes of a target's part of its file system, also of metad's";
     TARGET_QUEUE_DEPTH = "weft_target_queue_depth", Gauge, ["target"], "Requests of a target taken and not yet answered";
     TARGET_AT_DISK = "weft_target_at_disk", Gauge, ["target"], "Of those, the ones that do not wait for a place at the target's disk";
 

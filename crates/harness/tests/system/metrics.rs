@@ -79,6 +79,8 @@ const MOVED: &[(&str, &[&str])] = &[
             "weft_sync_seconds_count",
             "weft_sessions",
             "weft_open_inodes",
+            "weft_target_total_bytes",
+            "weft_target_free_bytes",
         ],
     ),
     (
@@ -92,6 +94,7 @@ const MOVED: &[(&str, &[&str])] = &[
             "weft_read_bytes_total",
             "weft_written_bytes_total",
             r#"weft_past_cache_bytes_total{service="storaged",way="written"}"#,
+            "weft_target_total_bytes",
             "weft_target_free_bytes",
         ],
     ),

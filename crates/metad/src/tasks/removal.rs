@@ -15,8 +15,12 @@ use tracing::{debug, error, warn};
 use types::id::{GroupId, InodeId, ObjectId};
 use wire::v1::storage::Remove;
 
-use crate::tasks::storage::Storage;
+use crate::tasks::storage::{Failure, Storage};
 use crate::turn::Core;
+
+mod pauses;
+
+use pauses::{Pauses, Tell};
 
 /// Removals under way at a time in one group.
 const IN_FLIGHT_MAX: usize = 128;
@@ -24,9 +28,6 @@ const IN_FLIGHT_MAX: usize = 128;
 const SLOW: Duration = Duration::from_millis(100);
 /// Records read at a time.
 const PAGE: usize = 512;
-/// First and longest pause after a failure.
-const PAUSE_MIN: Duration = Duration::from_millis(250);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Between two passes over the records, at least and at most.
 const BETWEEN_PASSES: Duration = Duration::from_millis(50);
 const BETWEEN_PASSES_MAX: Duration = Duration::from_secs(600);
@@ -42,18 +43,12 @@ pub(crate) struct Removal {
     in_flight: RefCell<BTreeSet<Key>>,
     /// Of each group.
     places: RefCell<BTreeMap<GroupId, Rc<Semaphore>>>,
-    /// Groups that failed: not asked again before.
-    paused: RefCell<BTreeMap<GroupId, Pause>>,
+    /// Groups that failed or are busy: not asked again before.
+    paused: RefCell<Pauses>,
     /// Those that failed may be there again.
     may_be_back: Notify,
     /// So many records that cannot be read were told of.
     damaged: Cell<usize>,
-}
-
-#[derive(Clone, Copy)]
-struct Pause {
-    until: Instant,
-    length: Duration,
 }
 
 /// What came of going through the records once.
@@ -82,7 +77,7 @@ impl Removal {
 
     /// Groups may be elsewhere now, so those that failed are asked again.
     pub(crate) fn map_changed(&self) {
-        if !self.paused.take().is_empty() {
+        if self.paused.borrow_mut().clear() {
             self.may_be_back.notify_one();
         }
         self.core.removable.notify_one();
@@ -111,10 +106,7 @@ impl Removal {
 
     /// How long all is quiet unless something is recorded anew.
     fn until_next_try(&self) -> Duration {
-        let now = ring::now();
-        let paused = self.paused.borrow();
-        let waits = paused.values().map(|pause| pause.until.saturating_duration_since(now));
-        waits.min().unwrap_or(UNASKED)
+        self.paused.borrow().shortest(ring::now()).unwrap_or(UNASKED)
     }
 
     /// Starts the removal of every object that is recorded, except where one is under way or its group has failed just
@@ -169,7 +161,7 @@ impl Removal {
     }
 
     fn may_start(&self, deletion: &Deletion) -> bool {
-        let paused = self.paused.borrow().get(&deletion.group).is_some_and(|pause| ring::now() < pause.until);
+        let paused = self.paused.borrow().is_paused(deletion.group, ring::now());
         let is_free = !paused && !self.in_flight.borrow().contains(&(deletion.inode, deletion.stripe));
         is_free && self.core.is_gone_for_good(deletion.inode)
     }
@@ -183,10 +175,10 @@ impl Removal {
         ring::spawn(async move {
             match this.remove(&deletion).await {
                 Ok(()) => {
-                    this.paused.borrow_mut().remove(&deletion.group);
+                    this.paused.borrow_mut().succeeded(deletion.group);
                     this.core.removed(deletion);
                 }
-                Err(reason) => this.pause(deletion.group, &reason),
+                Err(failure) => this.pause(&deletion, &failure),
             }
             drop(place);
             let is_last = {
@@ -201,31 +193,33 @@ impl Removal {
         });
     }
 
-    async fn remove(&self, deletion: &Deletion) -> Result<(), String> {
+    async fn remove(&self, deletion: &Deletion) -> Result<(), Failure> {
         if self.storage.is_deleted(deletion.group) {
             return Ok(());
         }
-        let object = ObjectId { inode: deletion.inode, stripe: deletion.stripe };
-        let removed = self.storage.call(deletion.group, object, &Remove { object }, Vec::new()).await;
-        removed.map(drop).map_err(|failure| format!("{failure}, for object {object}"))
+        let object = object_of(deletion);
+        self.storage.call(deletion.group, object, &Remove { object }, Vec::new()).await.map(drop)
     }
 
-    fn pause(&self, group: GroupId, reason: &str) {
-        let mut paused = self.paused.borrow_mut();
-        let now = ring::now();
-        // One of several that failed together has done it already.
-        if paused.get(&group).is_some_and(|pause| now < pause.until) {
-            return;
+    fn pause(&self, deletion: &Deletion, reason: &Failure) {
+        let (group, object, now) = (deletion.group, object_of(deletion), ring::now());
+        let tell = match reason {
+            Failure::Busy => self.paused.borrow_mut().busy(group, now),
+            Failure::Errno(_) | Failure::Missed(_) => self.paused.borrow_mut().failed(group, now),
+        };
+        match tell {
+            Tell::Nothing => return,
+            Tell::Again => debug!(%group, %reason, %object, "objects of removed files cannot be removed"),
+            Tell::Begins { left_out } => {
+                warn!(%group, %reason, %object, left_out, "objects of removed files cannot be removed: trying on");
+            }
         }
-        let length = paused.get(&group).map_or(PAUSE_MIN, |pause| (pause.length * 2).min(PAUSE_MAX));
-        if length == PAUSE_MIN {
-            warn!(%group, reason, "objects of removed files cannot be removed: trying on");
-        } else {
-            debug!(%group, reason, ?length, "objects of removed files cannot be removed");
-        }
-        paused.insert(group, Pause { until: now + length, length });
         self.core.removable.notify_one();
     }
+}
+
+fn object_of(deletion: &Deletion) -> ObjectId {
+    ObjectId { inode: deletion.inode, stripe: deletion.stripe }
 }
 
 /// What is left of the pause after a pass that `took` so long, in which the thread did nothing else for `reading`.

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
@@ -35,8 +37,20 @@ pub(crate) fn look(dir: &Path) -> Found {
     }
 }
 
-pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64) {
-    let mut watch = Watch { dir, reserve_bytes, condition: Condition::Good, attempts: 0, pause: 0 };
+/// What each of `sharers` targets on one file system has of it: they have equal parts.
+pub(crate) fn part(whole: &Capacity, sharers: u64) -> Capacity {
+    let sharers = sharers.max(1);
+    Capacity {
+        total_bytes: whole.total_bytes / sharers,
+        free_bytes: whole.free_bytes / sharers,
+        total_inodes: whole.total_inodes / sharers,
+        free_inodes: whole.free_inodes / sharers,
+    }
+}
+
+/// `sharers`: how many targets of this service the file system of `dir` has, which may come to be more.
+pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64, sharers: Arc<AtomicU64>) {
+    let mut watch = Watch { dir, reserve_bytes, sharers, condition: Condition::Good, attempts: 0, pause: 0 };
     loop {
         let dir = watch.dir.clone();
         let found = ring::op::unblock(move || look(&dir)).await;
@@ -49,6 +63,7 @@ pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64) {
 struct Watch {
     dir: PathBuf,
     reserve_bytes: u64,
+    sharers: Arc<AtomicU64>,
     condition: Condition,
     /// To open the failed store, so far, and looks until the next.
     attempts: u32,
@@ -63,6 +78,7 @@ impl Watch {
             Found::Gone => (Condition::Vanished, Capacity::default()),
         };
         core.set_space(condition, capacity.total_bytes, capacity.free_bytes);
+        core.metrics.space(&part(&capacity, self.sharers.load(Ordering::Relaxed)));
         if condition == self.condition {
             return;
         }

@@ -80,11 +80,11 @@ impl Spill {
             match self.store(inode, &growth).await {
                 Ok(()) => return Grown::Done,
                 Err(Failure::Errno(errno)) => return Grown::Refused(errno),
-                Err(Failure::Missed(reason)) if ring::now() >= deadline => {
-                    warn!(%inode, reason, "a file cannot grow out of the metadata");
+                Err(reason @ (Failure::Busy | Failure::Missed(_))) if ring::now() >= deadline => {
+                    warn!(%inode, %reason, "a file cannot grow out of the metadata");
                     return Grown::Again;
                 }
-                Err(Failure::Missed(_)) => {}
+                Err(Failure::Busy | Failure::Missed(_)) => {}
             }
             ring::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);

@@ -54,6 +54,8 @@ pub(crate) struct Lane {
 pub(crate) enum Failure {
     /// The lane's own answer, or that its node runs without the target.
     Errno(Errno),
+    /// It has much else to do: a little later it may be done. That is how it works, no fault of anybody's.
+    Busy,
     /// Another time it may be done.
     Missed(String),
 }
@@ -100,6 +102,7 @@ impl Storage {
         match ring::timeout(CALL_MAX, connection.call_payload(to, request, payload, None)).await {
             Ok(Ok(answer)) => Ok(answer.message),
             Ok(Err(CallError::Status(Status::Errno(errno)))) => Err(Failure::Errno(errno)),
+            Ok(Err(CallError::Status(Status::Busy))) => Err(Failure::Busy),
             Ok(Err(error)) => Err(Failure::Missed(error.to_string())),
             Err(_) => Err(missed("no answer")),
         }
@@ -169,6 +172,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Errno(errno) => errno.fmt(f),
+            Self::Busy => f.write_str("it is busy"),
             Self::Missed(reason) => f.write_str(reason),
         }
     }

@@ -9,7 +9,7 @@ use ring::shared::Memory;
 use tracing::{debug, info, warn};
 use wire::op::Ping;
 
-use super::{Connection, Inner, Payload, To};
+use super::{Connection, Inner, Locality, Payload, To};
 use crate::flow::Flow;
 use crate::health::{Health, LOOK_BUSY, LOOK_IDLE, Signs, Verdict};
 use crate::hearing;
@@ -94,8 +94,12 @@ pub(super) async fn watch(weak: Weak<Inner>) {
         if inner.closed.borrow().is_some() {
             return;
         }
-        let now = ring::now();
-        let silent = now.saturating_duration_since(inner.pulse.heard.get());
+        let (now, heard) = (ring::now(), inner.pulse.heard.get());
+        if heard > before && inner.locality == Locality::SameHost {
+            // As `keep` says it of all others.
+            inner.rail.works();
+        }
+        let silent = now.saturating_duration_since(heard);
         let still = flow.still(now, op::tcp_signs(&inner.socket).as_ref());
         // Where this thread stood still, what came meanwhile is still in the socket.
         let stood_still = now.saturating_duration_since(before) >= 2 * period;
@@ -187,11 +191,22 @@ impl Inner {
     /// Ends the connection through a fault of its rail, which is deaf or has another one. Whether the rail was healthy until
     /// now; `None` where the connection had ended before.
     pub(super) fn close_for_its_rail(&self, reason: &str, was_deaf: bool) -> Option<bool> {
+        self.end_lived(reason, was_deaf).then(|| self.rail.failed())
+    }
+
+    /// Ends it since the other side has, while nobody waited for anything, as where its service stops: whether its rail works
+    /// is for the next one to find out who needs it. `None` where the connection had ended before.
+    pub(super) fn close_as_left(&self, reason: &str) -> Option<()> {
+        self.end_lived(reason, false).then(|| self.rail.lost())
+    }
+
+    /// Ends it, and notes what it has done. False where the connection had ended before.
+    fn end_lived(&self, reason: &str, was_deaf: bool) -> bool {
         // To end it is heard, too.
         let worked = self.pulse.heard.get().saturating_duration_since(self.begun);
         let signs = op::tcp_signs(&self.socket);
         if !self.close(reason) {
-            return None;
+            return false;
         }
         self.lived.set(signs.map(|TcpSigns { acknowledged, received, .. }| Lived {
             worked,
@@ -199,7 +214,7 @@ impl Inner {
             received,
             was_deaf,
         }));
-        Some(self.rail.failed())
+        true
     }
 
     /// How many requests somebody has made.

@@ -317,6 +317,12 @@ fn who_cannot_prove_the_key_is_refused_on_both_sides() {
         assert_eq!(logged.len(), 2, "{logged:?}");
         assert!(logged[0].contains("does not hold this cluster's key"), "{logged:?}");
         assert!(logged[1].contains("belongs to cluster another"), "{logged:?}");
+        // Who runs with the former key comes again and again.
+        for _ in 0..20 {
+            let again = Connection::connect(running.address, &identity_of(2, 0), &Limits::default()).await;
+            assert!(again.is_err_and(|error| error.is_permanent()));
+        }
+        assert_eq!(warnings.take(), [""; 0]);
         ping(&healthy(&running).await).await;
     });
 }

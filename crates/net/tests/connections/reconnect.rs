@@ -2,12 +2,14 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use net::{CallError, ConnectError, Limits, Peer, To};
+use net::{CallError, ConnectError, Connection, Limits, Peer, To};
+use telemetry::metrics::Metrics;
 use wire::op::Ping;
 
-use crate::common::{identity, identity_of, run, serve, serve_at, until};
+use crate::common::{Running, identity, identity_of, run, serve, serve_at, until};
 
 fn peer(addresses: Vec<SocketAddr>) -> Rc<Peer> {
     Rc::new(Peer::new(addresses, Rc::new(identity()), Limits::default()))
@@ -16,6 +18,31 @@ fn peer(addresses: Vec<SocketAddr>) -> Rc<Peer> {
 /// An address where nobody listens.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// What all tests of this program are counted into; each has an address of its own.
+static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    let metrics = Metrics::new("test");
+    net::metrics::install(&metrics);
+    metrics
+});
+
+/// The values of a metric of rails, of those to `peer`.
+fn of_rails(name: &str, peer: SocketAddr) -> Vec<i64> {
+    let peer = format!("peer=\"{}\"", peer.ip());
+    let text = METRICS.text();
+    let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(&peer));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+/// Ends the service while a request over `connection` waits for its answer.
+async fn stop_while_asked(running: &mut Running, connection: &Connection) {
+    running.store.hold.set(true);
+    let waiting = connection.clone();
+    ring::spawn(async move { drop(waiting.call(To::default(), &Ping {}).await) });
+    until(|| running.store.held.borrow().len() == 1).await;
+    running.stop();
+    until(|| connection.is_closed()).await;
 }
 
 #[test]
@@ -185,5 +212,45 @@ fn who_connects_again_after_disuse_begins_at_the_same_rail() {
             assert_eq!(peer.connection().await.unwrap().address(), at(2));
             until(|| running.store.disconnects.borrow().len() == round).await;
         }
+    });
+}
+
+#[test]
+fn a_service_that_stops_while_nobody_asks_it_says_nothing_of_its_rail() {
+    run(async {
+        LazyLock::force(&METRICS);
+        let mut running = serve_at("127.0.0.61:0".parse().unwrap(), identity(), Limits::default());
+        let (address, peer) = (running.address, peer(vec![running.address]));
+        let connection = peer.connection().await.unwrap();
+        connection.call(To::default(), &Ping {}).await.unwrap();
+        running.stop();
+        until(|| connection.is_closed()).await;
+        assert_eq!(
+            (of_rails("weft_rail_failures", address), of_rails("weft_rail_healthy", address)),
+            (vec![1], vec![1])
+        );
+        // Whoever needs it finds out.
+        assert!(peer.connection().await.is_err());
+        assert!(of_rails("weft_rail_healthy", address).contains(&0));
+
+        let mut running = serve_at("127.0.0.62:0".parse().unwrap(), identity(), Limits::default());
+        let connection = Connection::connect(running.address, &identity(), &Limits::default()).await.unwrap();
+        stop_while_asked(&mut running, &connection).await;
+        assert_eq!(of_rails("weft_rail_healthy", running.address), [0]);
+    });
+}
+
+#[test]
+fn what_is_heard_of_one_service_of_this_host_is_said_of_the_way_to_all() {
+    run(async {
+        LazyLock::force(&METRICS);
+        let [mut first, second] =
+            [(); 2].map(|()| serve_at("127.0.0.63:0".parse().unwrap(), identity(), Limits::default()));
+        let limits = Limits { silence: Duration::from_millis(400), ..Limits::default() };
+        let _heard = Connection::connect(second.address, &identity(), &limits).await.unwrap();
+        let connection = Connection::connect(first.address, &identity(), &Limits::default()).await.unwrap();
+        stop_while_asked(&mut first, &connection).await;
+        assert_eq!(of_rails("weft_rail_failures", first.address), [1]);
+        until(|| of_rails("weft_rail_healthy", first.address) == [1]).await;
     });
 }
