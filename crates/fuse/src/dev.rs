@@ -133,6 +133,9 @@ impl Device {
     fn resign(&self) {
         if self.is_scout.replace(false) {
             self.team.resign();
+        } else {
+            // The scout that was may have called this one, and have counted on it.
+            self.team.pass_on();
         }
     }
 }
@@ -285,4 +288,33 @@ fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
         if flags < 0 { flags } else { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use ring::mailbox;
+
+    use super::*;
+    use crate::worker::Control;
+
+    #[test]
+    fn a_loop_without_room_that_was_called_in_place_of_the_scout_calls_the_next() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox::mailbox()).unzip();
+        let team = Arc::new(Team::new(senders));
+        let device = |index| {
+            let fd = File::open("/dev/null").expect("every Linux has it");
+            Device::new(Arc::new(fd.into()), 4096, 1, index, Arc::clone(&team)).expect("a device")
+        };
+        let devices = [0, 1].map(device);
+        devices[0].is_scout.set(team.become_scout());
+        assert!(team.fall_asleep(1) && team.fall_asleep(2));
+        for (device, next) in devices.iter().zip([1, 2]) {
+            let mut entry = device.first_entries().pop().expect("one");
+            assert!(device.park(&mut entry).is_none(), "its only one has a request");
+            assert!(matches!(receivers[next].try_recv(), Some(Control::Come)), "loop {next} sleeps on");
+        }
+        assert!(team.become_scout(), "it can");
+    }
 }

@@ -54,6 +54,14 @@ impl Team {
         self.call();
     }
 
+    /// Who was called cannot go on either. Another is called where there is no scout: nobody else may be awake who would ever
+    /// become it.
+    pub(crate) fn pass_on(&self) {
+        if !self.scout_taken.load(Ordering::SeqCst) {
+            self.call();
+        }
+    }
+
     /// To be said before sleeping; who is called is no longer asleep. False where the caller may not sleep, but is the
     /// scout: the last one has resigned just now, and found nobody to call.
     pub(crate) fn fall_asleep(&self, index: usize) -> bool {
@@ -150,6 +158,20 @@ mod tests {
         assert!(matches!(receivers[1].try_recv(), Some(Control::Come)));
         team.resign();
         assert!(matches!(receivers[2].try_recv(), Some(Control::Come)), "1 is awake already");
+        assert!(team.become_scout());
+    }
+
+    #[test]
+    fn who_is_called_in_place_of_the_scout_and_cannot_go_on_calls_the_next() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox::mailbox()).unzip();
+        let team = Team::new(senders);
+        assert!(team.become_scout() && team.fall_asleep(1) && team.fall_asleep(2));
+        team.pass_on();
+        assert!(receivers.iter_mut().all(|receiver| receiver.try_recv().is_none()), "there is a scout");
+        team.resign();
+        assert!(matches!(receivers[1].try_recv(), Some(Control::Come)));
+        team.pass_on();
+        assert!(matches!(receivers[2].try_recv(), Some(Control::Come)));
         assert!(team.become_scout());
     }
 

@@ -208,7 +208,7 @@ async fn run(setup: Setup, mut inbox: Receiver<Order>, ready: std::sync::mpsc::S
     // Who still waits for one to be openable has nothing more to do.
     drop(targets);
     if !drain(&served).await {
-        // Something is still under way at descriptors of theirs, which must not become those of other files.
+        // To close the files of a disk that hangs may hang as well: that is left to the end of the process.
         std::mem::forget(served);
     }
     Ok(())

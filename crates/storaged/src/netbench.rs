@@ -1,6 +1,7 @@
 //! NetBench, as a storage service has its part in it: it answers reads from memory and forgets writes (`dispatch`), and
 //! measures its own ways to other nodes when it is told to. That goes on in a thread of its own; no lane waits for it.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,27 +85,33 @@ impl NetBench {
             self.shared.stop.store(false, Ordering::Relaxed);
             map
         };
-        let (at_work, ended) = mpsc::channel();
-        let (shared, silence_max) = (Arc::clone(&self.shared), self.silence_max);
-        let watch = move || end_where_nobody_asks(&shared, run, silence_max, &ended);
-        let (shared, asker) = (Arc::clone(&self.shared), self.asker.clone());
-        let work = move || {
-            let _at_work = at_work;
-            // The lane that it comes from may be bound to one CPU; the threads that measure are where this one is.
-            ring::place::as_main_thread();
+        let asker = self.asker.clone();
+        let work = move |shared: &Shared| {
             for &node in &nodes {
-                measure_node(&shared, &asker, &map, node, &plan);
-            }
-            if let Some(run) = &mut shared.state().run {
-                run.under_way = false;
+                measure_node(shared, &asker, &map, node, &plan);
             }
         };
-        let spawn = |name: &str| thread::Builder::new().name(name.into());
-        let spawned = spawn("netbench-watch").spawn(watch).and_then(|_| spawn("netbench").spawn(work));
-        spawned.map(drop).map_err(|error| {
+        self.spawn(run, work).map_err(|error| {
             self.shared.state().run = None;
             format!("the service cannot start a thread for it: {error}")
         })
+    }
+
+    /// Does `work`, which is run `number`, on a thread of its own: it is under way until its end.
+    fn spawn(&self, number: u64, work: impl FnOnce(&Shared) + Send + 'static) -> io::Result<()> {
+        let (at_work, ended) = mpsc::channel::<()>();
+        let (shared, silence_max) = (Arc::clone(&self.shared), self.silence_max);
+        let watch = move || end_where_nobody_asks(&shared, number, silence_max, &ended);
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let _at_work = at_work;
+            let _under_way = UnderWay(&shared);
+            // The lane that it comes from may be bound to one CPU; the threads that measure are where this one is.
+            ring::place::as_main_thread();
+            work(&shared);
+        };
+        let spawn = |name: &str| thread::Builder::new().name(name.into());
+        spawn("netbench-watch").spawn(watch).and_then(|_| spawn("netbench").spawn(work)).map(drop)
     }
 
     pub(crate) fn status(&self) -> NetStatusReply {
@@ -118,6 +125,17 @@ impl NetBench {
         let state = self.shared.state();
         if number == 0 || state.run.as_ref().is_some_and(|run| run.run == number) {
             self.shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whatever becomes of the run, another one may begin after it.
+struct UnderWay<'a>(&'a Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = &mut self.0.state().run {
+            run.under_way = false;
         }
     }
 }
@@ -295,6 +313,20 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn a_run_that_panics_is_not_under_way_any_more() {
+        let bench = bench();
+        bench.set_map(&Arc::new(ClusterMap::empty("c".into())));
+        bench.shared.state().run = Some(NetRun { run: 4, under_way: true, measures: Vec::new() });
+        bench.spawn(4, |_| panic!("on purpose")).expect("there is room for a thread");
+        let begin = Instant::now();
+        while bench.status().run.is_some_and(|run| run.under_way) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it refuses every other run");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(refusal(bench.start(request(5, vec![NodeId(1)]))), "");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::sync::Semaphore;
 use rustc_hash::FxHashMap;
@@ -19,7 +20,7 @@ use crate::streams::WriteStream;
 
 /// An object's open file and what its users must know of it.
 pub(crate) struct OpenFile {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// Opened for the first large request; `None` where the file system has no such way.
     direct: OnceCell<Option<Direct>>,
     /// False where it was opened while the file system was read-only.
@@ -41,7 +42,7 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     pub(crate) fn new(fd: OwnedFd, writable: bool, size: u64) -> Rc<Self> {
         Rc::new(Self {
-            fd,
+            fd: Arc::new(fd),
             direct: OnceCell::new(),
             writable,
             size: Cell::new(size),
@@ -57,6 +58,11 @@ impl OpenFile {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// For a call on a helper thread: who waits for it may be gone before it is made.
+    pub(crate) fn shared_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     pub(crate) fn sums(&self) -> Option<&Rc<Sidecar>> {

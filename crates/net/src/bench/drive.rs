@@ -1,11 +1,12 @@
 //! The asking side: threads of its own, each with a ring and connections, that keep requests in flight for a time.
 
 use std::cell::{Cell, RefCell};
+use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use ring::buf::{Buf, Slice};
@@ -70,22 +71,78 @@ pub fn measure(
     plan: &NetPlan,
     stop: &AtomicBool,
 ) -> Measure {
+    measure_on(|_| Builder::new(), asker, lanes, over, load, plan, stop)
+}
+
+/// `builder`: what makes the thread of this number.
+fn measure_on(
+    builder: impl Fn(u32) -> Builder,
+    asker: &Asker,
+    lanes: &[Vec<SocketAddr>],
+    over: &Over,
+    load: NetLoad,
+    plan: &NetPlan,
+    stop: &AtomicBool,
+) -> Measure {
     let threads = if load == NetLoad::Ping { 1 } else { plan.threads.max(1) };
-    let start = Barrier::new(threads as usize);
+    let gate = Gate::of(threads);
     let tallies: Vec<Result<Tally, String>> = thread::scope(|scope| {
-        let run = |number: u32| {
-            let start = &start;
+        let spawn = |number: u32| {
+            let seat = Seat(&gate);
             let depth = if load == NetLoad::Ping { 1 } else { share(plan.depth, threads, number) };
             let work = Work { asker, lanes, over, load, plan, stop, depth };
-            move || work.run(start)
+            builder(number).spawn_scoped(scope, move || work.run(seat))
         };
-        let spawned: Vec<_> = (0..threads).map(|number| scope.spawn(run(number))).collect();
+        let spawned: Vec<_> = (0..threads).map(spawn).collect();
         spawned
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())))
+            .map(|thread| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())),
+                Err(error) => Err(format!("cannot start a thread: {error}")),
+            })
             .collect()
     });
     sum(tallies)
+}
+
+/// Where the threads of a measurement wait for each other, to begin together.
+struct Gate {
+    /// Threads that are not ready yet; `None` where one never will be.
+    awaited: Mutex<Option<u32>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn of(threads: u32) -> Self {
+        Self { awaited: Mutex::new(Some(threads)), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u32>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a thread comes to the gate with: one that could not be made, or has failed before it was ready, has dropped it.
+struct Seat<'a>(&'a Gate);
+
+impl Seat<'_> {
+    /// Waits for all others. False where one of them never comes: then nobody begins.
+    fn wait(self) -> bool {
+        let gate = self.0;
+        mem::forget(self);
+        let mut awaited = gate.lock();
+        *awaited = awaited.map(|count| count - 1);
+        gate.changed.notify_all();
+        let awaited = gate.changed.wait_while(awaited, |awaited| awaited.is_some_and(|count| count > 0));
+        awaited.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+        self.0.changed.notify_all();
+    }
 }
 
 /// How many of `depth` requests thread `number` of `threads` has.
@@ -124,6 +181,12 @@ struct Tally {
     failure: Option<String>,
 }
 
+impl Tally {
+    fn nothing() -> Self {
+        Self { requests: 0, bytes: 0, elapsed: Duration::ZERO, histogram: Histogram::new(), failure: None }
+    }
+}
+
 /// The part of one thread.
 struct Work<'a> {
     asker: &'a Asker,
@@ -136,22 +199,16 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn run(&self, start: &Barrier) -> Result<Tally, String> {
+    fn run(&self, seat: Seat<'_>) -> Result<Tally, String> {
         let ring = ring::Ring::new(&ring::Config::default());
-        let mut ring = match ring {
-            Ok(ring) => ring,
-            Err(error) => {
-                start.wait();
-                return Err(format!("cannot make a ring: {error}"));
-            }
-        };
+        let mut ring = ring.map_err(|error| format!("cannot make a ring: {error}"))?;
         if *self.over != Over::Loopback {
             ring::shared::lend(self.plan.block as usize * (self.depth as usize + 1) + SHARED_BESIDE);
         }
         ring.run(async {
-            let links = Links::make(self.asker, self.lanes, self.over, self.limits()).await;
-            start.wait();
-            Ok(self.drive(Rc::new(links?)).await)
+            let links = Links::make(self.asker, self.lanes, self.over, self.limits()).await?;
+            // Why another one never comes, that one says.
+            Ok(if seat.wait() { self.drive(Rc::new(links)).await } else { Tally::nothing() })
         })
     }
 
@@ -179,13 +236,7 @@ impl Work<'_> {
             payload: to_send(bytes),
             end: begin + self.time(),
             over: Cell::new(false),
-            tally: RefCell::new(Tally {
-                requests: 0,
-                bytes: 0,
-                elapsed: Duration::ZERO,
-                histogram: Histogram::new(),
-                failure: None,
-            }),
+            tally: RefCell::new(Tally::nothing()),
         });
         let depth = self.depth as usize;
         let seats = Rc::new(Semaphore::new(depth));
@@ -209,9 +260,7 @@ impl Work<'_> {
                 Err(_) => {}
             }
         }
-        let nothing =
-            Tally { requests: 0, bytes: 0, elapsed: Duration::ZERO, histogram: Histogram::new(), failure: None };
-        let tally = flight.tally.replace(nothing);
+        let tally = flight.tally.replace(Tally::nothing());
         Tally { elapsed: begin.elapsed(), ..tally }
     }
 }
@@ -360,6 +409,8 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -371,11 +422,51 @@ mod tests {
         }
     }
 
+    fn asker() -> Asker {
+        let key = crate::key::ClusterKey::from_bytes([7; 32]);
+        Asker { identity: Identity::new(key, "test"), interfaces: Arc::default() }
+    }
+
+    #[test]
+    fn a_measurement_ends_also_where_some_of_its_threads_cannot_be_made() {
+        for (made, reason) in [(2, "no address"), (0, "cannot start a thread")] {
+            let (sender, ended) = mpsc::channel();
+            thread::spawn(move || {
+                // No address space has room for such a stack.
+                let builder = |number| if number < made { Builder::new() } else { Builder::new().stack_size(1 << 60) };
+                let (load, stop) = (NetLoad::Write, AtomicBool::new(false));
+                let plan = NetPlan { block: 4096, depth: 4, threads: 4, duration_ms: 10 };
+                sender.send(measure_on(builder, &asker(), &[], &Over::Loopback, load, &plan, &stop))
+            });
+            let measured = ended.recv_timeout(Duration::from_secs(10)).expect("nobody waits for those");
+            let failure = measured.failure.expect("it failed");
+            assert!(failure.contains(reason), "{failure}");
+        }
+    }
+
+    #[test]
+    fn who_is_at_the_gate_goes_on_when_all_are_there_or_one_never_comes() {
+        for is_lost in [false, true] {
+            let gate = Gate::of(3);
+            let (first, second, third) = (Seat(&gate), Seat(&gate), Seat(&gate));
+            let began = thread::scope(|scope| {
+                let threads = [first, second].map(|seat| scope.spawn(|| seat.wait()));
+                thread::sleep(LOOK);
+                assert!(threads.iter().all(|thread| !thread.is_finished()));
+                if is_lost {
+                    drop(third);
+                } else {
+                    assert!(third.wait());
+                }
+                threads.map(|thread| thread.join().expect("no panic"))
+            });
+            assert_eq!(began, [!is_lost; 2]);
+        }
+    }
+
     #[test]
     fn one_connection_has_room_for_all_that_is_to_be_in_flight() {
-        let key = crate::key::ClusterKey::from_bytes([7; 32]);
-        let identity = Identity::new(key, "test");
-        let asker = Asker { identity, interfaces: Arc::default() };
+        let asker = asker();
         let (stop, load) = (AtomicBool::new(false), NetLoad::Write);
         for (block, depth) in [(4 << 20, 256), (1 << 20, 128), (1, 1)] {
             let plan = NetPlan { block, depth, threads: 1, duration_ms: 1 };

@@ -182,8 +182,9 @@ impl Files {
             Err(errno) => (Err(errno), None),
         };
         if outcome.is_err() {
-            let (failed, data) = (Failed { belief: sums.belief(), judged, errno }, file.fd());
-            let settle = move |sums, bytes: &[u8]| failed.settle_write((data, sums), offset, entries, bytes);
+            let (failed, data) = (Failed { belief: sums.belief(), judged, errno }, file.shared_fd());
+            let settle =
+                move |sums, bytes: &[u8]| failed.settle_write((data.as_raw_fd(), sums), offset, entries, bytes);
             self.rewrite(object, &sums, range, bytes, settle).await;
         }
         outcome.map_err(|errno| self.refused(errno, "write"))
@@ -264,8 +265,8 @@ impl Files {
     async fn put_once(&self, sums: &Sidecar, first: u64, entries: &[Entry]) -> Result<(), Errno> {
         let (bytes, at) = (Sidecar::encode(entries), place(first));
         let writing = sums.begin_write();
-        let fd = sums.fd();
-        let outcome = self.paced(move || syscall::write_at(fd, &bytes, at)).await;
+        let fd = sums.shared_fd();
+        let outcome = self.paced(move || syscall::write_at(fd.as_raw_fd(), &bytes, at)).await;
         match outcome {
             Ok(()) => sums.wrote(&writing, first, entries),
             Err(_) => {
@@ -278,8 +279,9 @@ impl Files {
 
     /// Makes the entries those of what the blocks hold now.
     pub(super) async fn repair(&self, object: ObjectId, file: &Rc<OpenFile>, sums: &Rc<Sidecar>, range: Range<u64>) {
-        let (data, blocks) = (file.fd(), range.clone());
-        self.rewrite(object, sums, range, Slice::empty(), move |sums, _| recompute(data, sums, blocks)).await;
+        let (data, blocks) = (file.shared_fd(), range.clone());
+        let recompute = move |sums, _: &[u8]| recompute(data.as_raw_fd(), sums, blocks);
+        self.rewrite(object, sums, range, Slice::empty(), recompute).await;
     }
 
     /// Has `call` write entries of these blocks to the sidecar's file, on a helper thread.
@@ -291,10 +293,9 @@ impl Files {
         bytes: Slice,
         call: impl FnOnce(RawFd, &[u8]) -> Result<(), Errno> + Send + 'static,
     ) {
-        let (entries, end) = (sums.fd(), place(range.end));
-        // The files stay open until it has ended.
+        let (entries, end) = (sums.shared_fd(), place(range.end));
         let writing = sums.begin_write();
-        let rewrite = move |bytes: &[u8]| (call(entries, bytes), syscall::stat(entries));
+        let rewrite = move |bytes: &[u8]| (call(entries.as_raw_fd(), bytes), syscall::stat(entries.as_raw_fd()));
         let (outcome, stored) = self.unblock_with(bytes, rewrite).await;
         let reached = stored.map_or(end, |(stored, _)| stored.size.min(end));
         sums.may_have_written(&writing, range.clone(), reached);
@@ -354,8 +355,8 @@ impl Files {
     /// What [`Sidecar::cut`] does, on a helper thread.
     pub(super) async fn cut_apart(&self, sums: &Rc<Sidecar>, size: u64) -> Result<(), Errno> {
         let Some(cut) = sums.begin_cut(size) else { return Ok(()) };
-        let (fd, end) = (sums.fd(), cut.end);
-        self.unblock(move || syscall::truncate(fd, end)).await?;
+        let (fd, end) = (sums.shared_fd(), cut.end);
+        self.unblock(move || syscall::truncate(fd.as_raw_fd(), end)).await?;
         cut.done();
         Ok(())
     }
@@ -392,8 +393,8 @@ impl Files {
     ) {
         if let Some(Broken { errno, reached }) = broken {
             let failed = Failed { belief: sums.belief(), judged: edges, errno: Some(*errno) };
-            let (data, reached) = (file.fd(), reached.clone());
-            let settle = move |sums, _: &[u8]| failed.settle_bulk((data, sums), &reached);
+            let (data, reached) = (file.shared_fd(), reached.clone());
+            let settle = move |sums, _: &[u8]| failed.settle_bulk((data.as_raw_fd(), sums), &reached);
             self.rewrite(object, sums, blocks.clone(), Slice::empty(), settle).await;
         } else {
             self.repair(object, file, sums, blocks.clone()).await;

@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -105,6 +106,59 @@ fn what_is_in_use_does_not_become_clean() {
         store.clean(Instant::now()).await;
         assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 20_000 });
     });
+}
+
+/// By its number it would be found in whatever another lane opens next.
+#[test]
+fn a_call_that_is_in_line_when_its_lane_ends_reaches_its_own_file() {
+    let name = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+    for cleans in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = Arc::new(Mutex::new(may_go_on));
+        let (mut path, mut fd) = (sidecar(dir.path(), OBJECT), -1);
+        on_ring(async {
+            let store = Rc::new(store(dir.path()));
+            write(&store, OBJECT, 0, &bytes(2 << 20, 1)).await.expect("written");
+            let file = store.open_existing(OBJECT).await.expect("openable").expect("there");
+            let sums = Rc::clone(file.sums().expect("kept"));
+            fd = sums.fd();
+            if !cleans {
+                (path, fd) = (store.object_path(OBJECT), file.fd());
+            }
+            // All helper threads are busy.
+            for _ in 0..8 {
+                let (helpers, may_go_on) = (store.target.helpers.clone(), Arc::clone(&may_go_on));
+                let wait = move || drop(may_go_on.lock().map(|end| end.recv()));
+                ring::spawn(async move { helpers.run(wait).await });
+            }
+            ring::yield_now().await;
+            ring::spawn(async move {
+                if cleans {
+                    store.clean(Instant::now()).await;
+                } else {
+                    store.truncate(OBJECT, 0).await.expect("nobody waits for it");
+                }
+            });
+            ring::yield_now().await;
+            while cleans && sums.is_dirty() {
+                ring::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let path = path.canonicalize().expect("there");
+        assert_eq!(name(fd).as_ref(), Some(&path), "it is open for who is in line");
+        drop(go_on);
+        let begin = Instant::now();
+        while name(fd).as_ref() == Some(&path) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it stays open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if cleans {
+            assert_eq!(header(dir.path(), OBJECT), State::Clean { size: 2 << 20 });
+        } else {
+            assert_eq!(path.metadata().expect("there").len(), 0);
+        }
+    }
 }
 
 #[test]

@@ -32,8 +32,13 @@ impl Files {
     /// `ENOSPC` where it is not there, and then nothing is made; those of reading the source.
     async fn open_for_copy(&self, source: ObjectId, object: ObjectId, range: Range) -> Result<Rc<OpenFile>, Errno> {
         let file = self.open_existing(object).await?;
-        let (root, there) = (Arc::clone(&self.root), file.as_ref().map(|file| (file.fd(), file.size.get())));
-        let needed = self.unblock(move || needed(root.as_raw_fd(), source, there, range)).await;
+        let (root, there) = (Arc::clone(&self.root), file.as_ref().map(|file| (file.shared_fd(), file.size.get())));
+        let needed = self
+            .unblock(move || {
+                let there = there.as_ref().map(|(fd, size)| (fd.as_raw_fd(), *size));
+                needed(root.as_raw_fd(), source, there, range)
+            })
+            .await;
         self.target.admit(needed.map_err(|errno| self.failed(errno, "reading what is to be copied"))?)?;
         self.open_or_create(object).await
     }
@@ -55,9 +60,10 @@ impl Files {
             }
             None => None,
         };
-        let (root, fd, size) = (Arc::clone(&self.root), file.fd(), file.size.get());
+        let (root, fd, size) = (Arc::clone(&self.root), file.shared_fd(), file.size.get());
         let (outcome, is_unread) = self
             .unblock(move || {
+                let fd = fd.as_raw_fd();
                 let mut target = Target { fd, size, copied: range.offset, zeroed: range.offset, is_unread: false };
                 // Opened anew and not kept: it may be another lane's, which alone knows when it is removed.
                 let outcome = match syscall::open_at(root.as_raw_fd(), &folders::path(source), READ_ONLY) {
@@ -74,7 +80,7 @@ impl Files {
         }
         file.changed(bytes);
         // How far the data went only the file knows; others may have made it longer meanwhile.
-        let stored = syscall::stat(fd);
+        let stored = syscall::stat(file.fd());
         if let Ok((stored, _)) = stored {
             file.size.set(stored.size);
         }

@@ -257,8 +257,8 @@ impl Files {
         // Without one goes only what was in use when the cache should have given it up: then it had one file too many already.
         let place = place.take().or_else(|| self.retiring.try_acquire(1));
         ring::spawn(async move {
-            let fd = file.fd();
-            if let Err(errno) = target.helpers.run(move || syscall::write_back(fd)).await {
+            let fd = file.shared_fd();
+            if let Err(errno) = target.helpers.run(move || syscall::write_back(fd.as_raw_fd())).await {
                 note_loss(&target, &failures, object, errno);
             }
             drop((file, place));
@@ -309,14 +309,14 @@ impl Files {
         if data.len() > self.options.write_in_place_max {
             return op::write_at(file.fd(), data, offset).await.map(drop).map_err(Errno::from);
         }
-        let fd = file.fd();
-        self.detour_with(data, move |data| syscall::write_at(fd, data, offset)).await
+        let fd = file.shared_fd();
+        self.detour_with(data, move |data| syscall::write_at(fd.as_raw_fd(), data, offset)).await
     }
 
     pub(super) async fn resize(&self, file: &OpenFile, size: u64) -> Result<(), Errno> {
-        let fd = file.fd();
+        let fd = file.shared_fd();
         let is_small = file.size.get().saturating_sub(size) <= FREE_IN_PLACE_MAX;
-        let truncate = move || syscall::truncate(fd, size);
+        let truncate = move || syscall::truncate(fd.as_raw_fd(), size);
         if is_small { self.paced(truncate).await } else { self.unblock(truncate).await }
     }
 
@@ -469,8 +469,8 @@ impl ObjectStore for Files {
 
     async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
-        let fd = file.fd();
-        let set = self.paced(move || syscall::set_modified(fd, at)).await;
+        let fd = file.shared_fd();
+        let set = self.paced(move || syscall::set_modified(fd.as_raw_fd(), at)).await;
         set.map_err(|errno| self.refused(errno, "setting the time"))
     }
 

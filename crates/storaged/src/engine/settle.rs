@@ -1,6 +1,8 @@
 //! Brings objects from dirty to clean while nobody changes them, and goes over those of which something is in doubt.
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::Buf;
@@ -147,8 +149,8 @@ impl Files {
     /// See [`super::ObjectStore::next_to_check`].
     pub(super) async fn next_block(&self, object: ObjectId, offset: u64) -> Result<Option<u64>, Errno> {
         let Some(file) = self.open_existing(object).await? else { return Ok(None) };
-        let (data, sums) = (file.fd(), file.sums().map(|sums| sums.fd()));
-        let next = |fd, at| match syscall::seek(fd, at, false) {
+        let (data, sums) = (file.shared_fd(), file.sums().map(|sums| sums.shared_fd()));
+        let next = |fd: &Arc<OwnedFd>, at| match syscall::seek(fd.as_raw_fd(), at, false) {
             Ok(found) => Some(found),
             Err(Errno::ENXIO) => None,
             // It does not tell holes: all is to be looked at.
@@ -157,9 +159,9 @@ impl Files {
         let first = offset / BLOCK;
         let found = self
             .unblock(move || {
-                let entry = |sums| Some((next(sums, place(first))? - place(0)) / Entry::LEN as u64);
-                let block = next(data, offset).map(|found| found / BLOCK);
-                block.into_iter().chain(sums.and_then(entry)).min()
+                let entry = |sums: &Arc<OwnedFd>| Some((next(sums, place(first))? - place(0)) / Entry::LEN as u64);
+                let block = next(&data, offset).map(|found| found / BLOCK);
+                block.into_iter().chain(sums.as_ref().and_then(entry)).min()
             })
             .await;
         Ok(found.map(|block| offset.max(block * BLOCK)))

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ring::buf::Buf;
@@ -43,7 +44,7 @@ pub(super) fn hull(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
 
 /// An open sidecar.
 pub(crate) struct Sidecar {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     object: ObjectId,
     keeping: Keeping,
     helpers: Helpers,
@@ -131,7 +132,7 @@ impl Sidecar {
             None => (Phase::Dirty, Owner::NOBODY, None, size),
         };
         let this = Rc::new(Self {
-            fd,
+            fd: Arc::new(fd),
             object,
             keeping,
             helpers: helpers.clone(),
@@ -158,6 +159,11 @@ impl Sidecar {
 
     pub(super) fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// For a call on a helper thread: who waits for it may be gone before it is made.
+    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     /// Entries are kept here.
@@ -254,8 +260,8 @@ impl Sidecar {
     }
 
     async fn write_header(&self, state: State) -> Result<(), Errno> {
-        let (fd, bytes) = (self.fd(), header(self.object, state).encode());
-        self.helpers.run(move || syscall::write_at(fd, &bytes, 0)).await
+        let (fd, bytes) = (self.shared_fd(), header(self.object, state).encode());
+        self.helpers.run(move || syscall::write_at(fd.as_raw_fd(), &bytes, 0)).await
     }
 
     fn dirty_state(&self) -> State {
@@ -462,16 +468,16 @@ impl Sidecar {
         let _turn = self.turning.acquire(1).await;
         // All that is read with them.
         let (first, end) = (range.start - range.start % PAGE, range.end.next_multiple_of(PAGE));
-        let (fd, bytes) = (self.fd(), place(first)..place(end).min(self.len.get()));
-        let pages = self.helpers.run(move || unreadable_pages(fd, bytes)).await?;
+        let (fd, bytes) = (self.shared_fd(), place(first)..place(end).min(self.len.get()));
+        let pages = self.helpers.run(move || unreadable_pages(fd.as_raw_fd(), bytes)).await?;
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(false) };
         let lost = blocks_of_page(*first).start..blocks_of_page(*last).end;
         let reached = (last + 1) * FILE_PAGE;
         self.distrust_from_here(lost.clone());
         self.state.set(Phase::Dirty);
         let header = header(self.object, self.dirty_state());
-        let writing = self.begin_write();
-        let outcome = self.helpers.run(move || put_zeros(fd, &header, &pages)).await;
+        let (fd, writing) = (self.shared_fd(), self.begin_write());
+        let outcome = self.helpers.run(move || put_zeros(fd.as_raw_fd(), &header, &pages)).await;
         self.may_have_written(&writing, lost, reached);
         outcome.map(|()| true)
     }

@@ -1,6 +1,7 @@
 //! Space inside an object: reserving it, giving it back, and finding where it is.
 
 use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 
 use types::allocation::Allocation;
 use types::error::Errno;
@@ -22,8 +23,8 @@ impl Files {
         let mut needed = inside.end..range.end;
         if self.target.is_short_of(range.end - range.start) {
             // Nothing may be left for holes; what has its space already needs none, also where that is past the end.
-            let (fd, all) = (file.fd(), range.clone());
-            let covered = self.unblock(move || extents::covered_until(fd, all)).await.unwrap_or(inside.end);
+            let (fd, all) = (file.shared_fd(), range.clone());
+            let covered = self.unblock(move || extents::covered_until(fd.as_raw_fd(), all)).await.unwrap_or(inside.end);
             if covered < inside.end {
                 return Err(Errno::ENOSPC);
             }
@@ -50,9 +51,9 @@ impl Files {
             }
         } else {
             let file = self.open_for_data(object, len).await?;
-            let (fd, size) = (file.fd(), file.size.get());
+            let (fd, size) = (file.shared_fd(), file.size.get());
             // All of it counts: it may be much, and lie in a hole.
-            let covered = self.unblock(move || extents::covered_until(fd, offset..end)).await;
+            let covered = self.unblock(move || extents::covered_until(fd.as_raw_fd(), offset..end)).await;
             self.target.admit(end - covered.unwrap_or(size).clamp(offset, end))?;
             file
         };
@@ -70,9 +71,9 @@ impl Files {
             Some(sums) => Some((sums, self.begin_bulk(object, &file, sums, &(offset..end)).await?)),
             None => None,
         };
-        let (fd, size) = (file.fd(), file.size.get());
+        let (fd, size) = (file.shared_fd(), file.size.get());
         // Freeing many blocks takes long, and so does marking them.
-        let outcome = self.unblock(move || change(fd, offset, len, what)).await;
+        let outcome = self.unblock(move || change(fd.as_raw_fd(), offset, len, what)).await;
         if let Some((sums, bulk)) = bulk {
             let reached = Reached { copied: offset..offset, zeroed: offset..end };
             let broken = outcome.err().map(|errno| Broken { errno, reached });
@@ -86,7 +87,7 @@ impl Files {
                 Ok(file.size.get())
             }
             Err(errno) => {
-                if let Ok((stored, _)) = syscall::stat(fd) {
+                if let Ok((stored, _)) = syscall::stat(file.fd()) {
                     file.size.set(stored.size);
                 }
                 Err(self.refused(errno, "allocate"))
@@ -100,8 +101,8 @@ impl Files {
         if offset >= file.size.get() {
             return Ok(None);
         }
-        let fd = file.fd();
-        match self.unblock(move || syscall::seek(fd, offset, hole)).await {
+        let fd = file.shared_fd();
+        match self.unblock(move || syscall::seek(fd.as_raw_fd(), offset, hole)).await {
             Ok(found) => Ok(Some(found)),
             Err(Errno::ENXIO) => Ok(None),
             Err(errno) => Err(self.failed(errno, "seek")),
@@ -110,7 +111,7 @@ impl Files {
 }
 
 /// Blocks. Never makes the file shorter, also where others are making it longer.
-fn change(fd: i32, offset: u64, len: u64, what: Allocation) -> Result<(), Errno> {
+fn change(fd: RawFd, offset: u64, len: u64, what: Allocation) -> Result<(), Errno> {
     match (syscall::allocate(fd, what.mode(), offset, len), what) {
         // Of what reaches beyond all that a file can have, there is nothing beyond the end of this one.
         (Err(Errno::EFBIG), Allocation::Punch) => match syscall::stat(fd)?.0.size.saturating_sub(offset) {
