@@ -268,8 +268,8 @@ impl Client {
     async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice, sent: &Sent) -> Result<Put, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let Some(unchanged_since) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
-        let request =
-            storage::Write { object, offset: extent.object_offset, unchanged_since, at: Timestamp(0), durable: false };
+        let at = self.shared.with_file(inode, |file| file.time_to_bear(Shared::wall_clock)).unwrap_or(Timestamp(0));
+        let request = storage::Write { object, offset: extent.object_offset, unchanged_since, at, durable: false };
         let destination = Destination::Object(extent.group, object);
         match self
             .call_noting(&Caller::appending(), destination, &request, Payloads { sent: &[data], room: 0 }, sent)

@@ -11,6 +11,9 @@ use wire::v1::meta::TimeChange;
 
 use crate::file::File;
 
+/// As much as clocks of hosts may differ, and more than they tick by, in nanoseconds.
+const CLOCKS_DIFFER: i64 = 1_000_000_000;
+
 /// Times over which others are being set: the last write's and the last read's.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outdated {
@@ -68,6 +71,19 @@ impl File {
         }
     }
 
+    /// The time that a write now bears to its objects; 0: that of their hosts. What an object says counts only if it is
+    /// later than `written_after`, and its host's clock ticks coarsely, and may be behind the shard's.
+    pub(crate) fn time_to_bear(&self, now: impl FnOnce() -> Timestamp) -> Timestamp {
+        if self.draft.is_some() {
+            // By the clock of what is set of a draft afterwards.
+            return now();
+        }
+        // Else the shard has a time from that very moment.
+        let Some(after) = self.written_after.filter(|&after| self.told_mtime < after) else { return Timestamp(0) };
+        let now = now();
+        if now.0 < after.0.saturating_add(CLOCKS_DIFFER) { now.max(Timestamp(after.0.saturating_add(1))) } else { Timestamp(0) }
+    }
+
     /// For the shard, at the close.
     pub(crate) fn read_time(&self) -> Option<TimeChange> {
         let at = self.read_at.filter(|&at| !self.outdated.is_read(at))?;
@@ -120,6 +136,25 @@ mod tests {
         assert!(file.mtime.is_some() && file.read_at.is_some(), "something else was set");
         file.times_were_set(&change());
         assert_eq!((file.mtime, file.read_at), (None, None));
+    }
+
+    #[test]
+    fn what_is_written_right_after_another_change_bears_a_later_time() {
+        let mut file = test_client::file(InodeId(77));
+        let (told, soon, later) = (Timestamp(5_000), Timestamp(7_000), Timestamp(CLOCKS_DIFFER + 5_000));
+        file.told_mtime = told;
+        for (written_after, now, time) in [
+            (None, soon, Timestamp(0)),
+            (Some(told), soon, Timestamp(0)),
+            (Some(Timestamp(6_000)), soon, soon),
+            (Some(Timestamp(6_000)), Timestamp(100), Timestamp(6_001)),
+            (Some(Timestamp(6_000)), later, later),
+            (Some(Timestamp(6_000)), Timestamp(later.0 + 1_000), Timestamp(0)),
+            (Some(Timestamp(i64::MAX - 1)), soon, Timestamp(i64::MAX)),
+        ] {
+            file.written_after = written_after;
+            assert_eq!(file.time_to_bear(|| now), time, "{written_after:?} {now:?}");
+        }
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Client {
             return Ok(Kept::No);
         }
         let kept = shared.with_file(inode, |file| {
-            let (is_exclusive, is_settling, is_draft) = (file.is_exclusive(), file.settling, file.draft.is_some());
+            let (is_exclusive, is_settling) = (file.is_exclusive(), file.settling);
             let is_near = offset <= file.size;
             let is_doubtful = file.may_not_have(layout, offset, data.len() as u64);
             let unwritten = &mut file.unwritten;
@@ -177,8 +177,8 @@ impl Client {
             let write = unwritten.is_due(now);
             let watch = !std::mem::replace(&mut unwritten.watched, true);
             let at = Shared::wall_clock();
-            // What was set of the draft is older than this write, and what is set from its end on has the shard's time.
-            unwritten.at = if is_draft { at } else { Timestamp(0) };
+            // What was set of a draft is older than this write, and what is set from its end on has the shard's time.
+            file.unwritten.at = file.time_to_bear(|| at);
             file.end.versions.clear();
             file.wrote(offset, data.len() as u64, at);
             Kept::Yes { watch, write }

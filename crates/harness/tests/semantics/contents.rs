@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use harness::file_flags::{self, IMMUTABLE};
@@ -244,6 +246,39 @@ pub(super) fn times_have_nanoseconds(place: &Place) {
     fs::set_permissions(&a, Permissions::from_mode(0o600)).unwrap();
     assert!(stamp(&b).2 > ctime);
     assert_ne!(stamp(&b).2 % 1_000_000, 0, "not whole milliseconds");
+}
+
+pub(super) fn writes_after_other_changes_change_the_time(place: &Place) {
+    type Change = fn(&File);
+    let changes: [(&str, Change); 2] = [
+        ("chmod", |file| file.set_permissions(Permissions::from_mode(0o640)).unwrap()),
+        ("times", |file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap()),
+    ];
+    let writes: [(&str, Change); 3] = [
+        ("short", |file| file.write_all_at(b"x", 0).unwrap()),
+        ("long", |file| file.write_all_at(&bytes(300_000), 0).unwrap()),
+        ("append", |file| {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            File::options().append(true).open(path).unwrap().write_all(b"x").unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        for (how, write) in writes {
+            let (a, b) = place.both(&format!("{what}-{how}"));
+            open(&a).write_all_at(&bytes(100_000), 0).unwrap();
+            let before = fs::metadata(&b).unwrap().modified().unwrap();
+            thread::sleep(Duration::from_millis(20));
+            let file = open(&a);
+            change(&file);
+            write(&file);
+            let modified = fs::metadata(&b).unwrap().modified().unwrap();
+            assert!(modified > before, "{what}, {how}, open: {modified:?}, {before:?} before");
+            drop(file);
+            let modified = fs::metadata(&b).unwrap().modified().unwrap();
+            assert!(modified > before, "{what}, {how}: {modified:?}, {before:?} before");
+            assert_eq!(fs::metadata(&a).unwrap().modified().unwrap(), modified, "{what}, {how}");
+        }
+    }
 }
 
 pub(super) fn birth_times(place: &Place) {

@@ -78,6 +78,7 @@ statements! {
         copies_stay_on_the_servers
         large_offsets
         times_have_nanoseconds
+        writes_after_other_changes_change_the_time
         birth_times
         relatime
         set_times_win

@@ -6,6 +6,7 @@
 
 mod access_times;
 mod appends;
+mod beside_local;
 mod checksums;
 mod commands;
 mod crash;
