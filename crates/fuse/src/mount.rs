@@ -16,6 +16,8 @@ use crate::options::Options;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// Shown as the type `fuse.SUBTYPE`.
+const SUBTYPE: &str = "weft";
 /// Dead mounts on top of each other that are taken off.
 const DEAD_MOUNTS_MAX: usize = 16;
 
@@ -132,7 +134,7 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     let refused = |source| MountError::Refused { path: mountpoint.into(), source };
     let source = c_string(options.source.as_bytes()).map_err(refused)?;
     let target = c_string(mountpoint.as_os_str().as_bytes()).map_err(refused)?;
-    let kind = c_string(format!("fuse.{}", options.subtype).as_bytes()).map_err(refused)?;
+    let kind = c_string(format!("fuse.{SUBTYPE}").as_bytes()).map_err(refused)?;
     let data = c_string(data.as_bytes()).map_err(refused)?;
     // SAFETY: all four strings are terminated and live through the call.
     let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
@@ -166,7 +168,7 @@ fn access_flags(options: &Options) -> libc::c_ulong {
 fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
     let failed = MountError::NoHelper;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-    let mut list = format!("fsname={},subtype={},default_permissions", options.source, options.subtype);
+    let mut list = format!("fsname={},subtype={SUBTYPE},default_permissions", options.source);
     if options.allow_other {
         list.push_str(",allow_other");
     }
@@ -297,12 +299,13 @@ pub(crate) fn is_connected(device: &OwnedFd) -> bool {
     poll.revents & libc::POLLERR == 0
 }
 
-/// Tells the kernel how far to read ahead in files of the mount with this number. Where that is not possible the default stays.
-pub(crate) fn set_read_ahead(number: Option<&str>, bytes: u32) {
-    const KIB: u32 = 1024;
+/// Tells the kernel how far to read ahead in files of the mount with this number that are read through the page cache. Only
+/// root may; where that is not possible the default stays.
+pub(crate) fn set_read_ahead(number: Option<&str>) {
+    const KIB: &str = "4096";
     let Some(device) = number else { return };
     let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
-    if let Err(error) = fs::write(&file, (bytes / KIB).to_string()) {
+    if let Err(error) = fs::write(&file, KIB) {
         tracing::debug!(%error, file, "the kernel's read-ahead stays as it is");
     }
 }

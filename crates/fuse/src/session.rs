@@ -214,7 +214,7 @@ impl Handle {
             let start = starts.recv().unwrap_or_else(|_| Err(io::Error::other("a loop panicked while starting")));
             start.map_err(MountError::Loop)?;
         }
-        mount::set_read_ahead(self.number.as_deref(), self.options.read_ahead_bytes);
+        mount::set_read_ahead(self.number.as_deref());
         Ok(())
     }
 
@@ -399,7 +399,6 @@ impl Plan {
             }
         };
         let shape = Shape {
-            block_size: self.options.block_size,
             reply_max: self.agreed.max_write,
             extended_setxattr: self.agreed.features & abi::init::SETXATTR_EXT != 0,
         };
