@@ -98,7 +98,7 @@ impl Watch {
 
 /// Microseconds of all threads of `pid`, those that have ended included; of the kernel's on its behalf those that are
 /// its threads (`iou-wrk`), not the kernel's own.
-pub(crate) fn of_process(pid: i32) -> io::Result<f64> {
+fn of_process(pid: i32) -> io::Result<f64> {
     // As clock_getcpuclockid(3) makes it: the process's scheduler clock.
     read_clock((!pid << 3) | 2)
 }

@@ -1,11 +1,12 @@
 //! Settings and what lies around a service's directory: units, knobs merged from file, environment and flags, the
-//! directory's lock, identity and page cache, and errors that end the process with one clear line.
+//! directory's lock, identity, page cache and file system, and errors that end the process with one clear line.
 //!
 //! A knob is declared once, with [`knobs!`]; file key, flag, environment variable, default and documentation follow.
 
 pub mod atomic;
 pub mod error;
 pub mod fatal;
+pub mod file_system;
 pub mod flags;
 pub mod identity;
 pub mod knob;

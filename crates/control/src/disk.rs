@@ -1,28 +1,18 @@
 //! How full the file system of a directory is.
 
-use std::ffi::CString;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use cluster::capacity::Capacity;
 use cluster::event::Report;
+use conf::file_system::statvfs;
 
 /// What `statvfs` says of the file system that holds `dir`.
 ///
 /// # Errors
 /// Where the directory is gone or its disk fails.
 pub fn capacity(dir: &Path) -> io::Result<Capacity> {
-    let path = CString::new(dir.as_os_str().as_bytes())?;
-    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: `path` is a C string and `stat` is a writable statvfs; both live until the call returns.
-    let result = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: zeroed is a valid statvfs, and the call has succeeded in filling it.
-    let stat = unsafe { stat.assume_init() };
+    let stat = statvfs(dir)?;
     Ok(Capacity {
         total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
         free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),

@@ -248,7 +248,6 @@ pub(crate) mod notify {
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
-    pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
@@ -294,7 +293,6 @@ pub(crate) mod ioctl {
 }
 
 pub(crate) const GETATTR_FH: u32 = 1;
-pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 pub(crate) const WRITE_CACHE: u32 = 1;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const FSYNC_DATASYNC: u32 = 1;

@@ -212,8 +212,7 @@ fn lseek(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
 
 fn open(r: &mut Reader<'_>) -> Result<Operation, Refusal> {
     let args: abi::OpenIn = r.layout()?;
-    let kill_suid_sgid = args.open_flags & abi::OPEN_KILL_SUIDGID != 0;
-    Ok(Operation::Open { flags: args.flags, kill_suid_sgid })
+    Ok(Operation::Open { flags: args.flags })
 }
 
 fn read(r: &mut Reader<'_>) -> Result<Operation, Refusal> {

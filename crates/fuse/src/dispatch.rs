@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::file_flags::{self, Form};
 use crate::filesystem::{CopyRange, FileOffset, FileSystem, Write};
 use crate::init;
-use crate::listing::{Listing, Page};
+use crate::listing::Listing;
 use crate::operation::Operation;
 use crate::reply::{Body, Outcome};
 use crate::transport::Message;
@@ -16,8 +16,6 @@ use crate::transport::Message;
 /// What all requests and replies of a mount have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// `st_blksize`, in bytes.
-    pub(crate) block_size: u32,
     /// Longest page of a listing or data, in bytes.
     pub(crate) reply_max: u32,
     /// `setxattr` comes in its longer form.
@@ -41,10 +39,10 @@ pub(crate) async fn dispatch<F: FileSystem>(
     operation: Operation,
     message: Option<Message>,
 ) -> Outcome {
-    let entry = |entry| Body::entry(&entry, shape.block_size);
-    let created = |(entry, opened)| Body::created(&entry, opened, shape.block_size);
-    let attributes = |attributes| Body::attributes(&attributes, shape.block_size);
-    let statx = |attributes| Body::statx(&attributes, shape.block_size);
+    let entry = |entry| Body::entry(&entry);
+    let created = |(entry, opened)| Body::created(&entry, opened);
+    let attributes = |attributes| Body::attributes(&attributes);
+    let statx = |attributes| Body::statx(&attributes);
     let empty = |()| Body::Empty;
     let call = Call { fs, shape, cx, inode };
     Some(match operation {
@@ -68,7 +66,7 @@ pub(crate) async fn dispatch<F: FileSystem>(
             fs.rename(cx, (inode, name), (target_parent, target_name), flags).await.map(empty)
         }
         Operation::Link { inode: linked, name } => fs.link(cx, linked, inode, name).await.map(entry),
-        Operation::Open { flags, kill_suid_sgid } => fs.open(cx, inode, flags, kill_suid_sgid).await.map(Body::opened),
+        Operation::Open { flags } => fs.open(cx, inode, flags).await.map(Body::opened),
         Operation::Create { name, mode, flags, .. } => fs.create(cx, inode, name, mode, flags).await.map(created),
         Operation::Tmpfile { mode, flags, .. } => fs.tmpfile(cx, inode, mode, flags).await.map(created),
         Operation::Read { handle, offset, size, flags } => call.read(handle, offset, size, flags).await,
@@ -115,7 +113,7 @@ struct Call<'a, F> {
 impl<F: FileSystem> Call<'_, F> {
     async fn lookup(&self, name: Name) -> Result<Body, Errno> {
         let looked = self.fs.lookup(self.cx, self.inode, name).await?;
-        Body::looked(&looked, self.shape.block_size)
+        Body::looked(&looked)
     }
 
     fn forget(&self, inodes: &[(InodeId, u64)]) -> Outcome {
@@ -157,9 +155,8 @@ impl<F: FileSystem> Call<'_, F> {
     }
 
     async fn readdir(&self, handle: u64, offset: u64, size: u32, plus: bool) -> Result<Body, Errno> {
-        let page = Page { block_size: self.shape.block_size };
         let capacity = size.min(self.shape.reply_max) as usize;
-        let (mut listing, cookie) = Listing::new(offset, capacity, plus, page);
+        let (mut listing, cookie) = Listing::new(offset, capacity, plus);
         let parent = self.fs.readdir(self.cx, self.inode, handle, cookie, &mut listing).await?;
         let (bytes, told) = listing.finish(self.inode, parent);
         Ok(Body::Listing(bytes, told))

@@ -257,15 +257,8 @@ pub trait FileSystem: 'static {
         name: Name,
     ) -> impl Future<Output = Result<Entry, Errno>>;
 
-    /// `flags` are `O_*`. `O_TRUNC` is among them only where `Options::atomic_truncate` is set; otherwise the kernel
-    /// sends a `setattr` after it. `kill_suid_sgid` belongs to that truncation.
-    fn open(
-        &self,
-        context: &Context,
-        inode: InodeId,
-        flags: u32,
-        kill_suid_sgid: bool,
-    ) -> impl Future<Output = Result<Opened, Errno>>;
+    /// `flags` are `O_*`. `O_TRUNC` is never among them: the kernel sends a `setattr` after it.
+    fn open(&self, context: &Context, inode: InodeId, flags: u32) -> impl Future<Output = Result<Opened, Errno>>;
 
     /// Makes and opens a regular file that the kernel believes to be absent. Where another client was faster and there
     /// is no `O_EXCL` in `flags`, `ESTALE` makes the kernel look the name up again and open what it finds, with all

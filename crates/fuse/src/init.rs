@@ -9,6 +9,10 @@ use crate::uring::offer;
 pub(crate) const PAGE: u32 = 4096;
 /// The kernel's bound where it does not tell another.
 const MAX_PAGES_DEFAULT: u32 = 256;
+/// Of the largest read, write and listing: 1 MiB. The kernel may allow less.
+const REQUEST_PAGES_MAX: u16 = 256;
+/// Asynchronous requests that the kernel sends before it makes their callers wait.
+const BACKGROUND_MAX: u16 = 128;
 const MAX_PAGES_LIMIT_FILE: &str = "/proc/sys/fs/fuse/max_pages_limit";
 
 /// What both sides agreed on.
@@ -47,18 +51,18 @@ pub(crate) fn negotiate(
     if options.channel == Channel::Uring && features & init::OVER_IO_URING == 0 {
         return Err(offer::missing());
     }
-    let max_pages = (options.request_bytes_max / PAGE).clamp(1, max_pages_limit.min(u32::from(u16::MAX)));
-    let max_write = max_pages * PAGE;
+    let max_pages = u16::try_from(max_pages_limit).unwrap_or(u16::MAX).clamp(1, REQUEST_PAGES_MAX);
+    let max_write = u32::from(max_pages) * PAGE;
     let out = InitOut {
         major: abi::MAJOR,
         minor: abi::MINOR,
         max_readahead: offer.max_readahead,
         flags: features as u32,
-        max_background: options.background_max,
-        congestion_threshold: (options.background_max / 4 * 3).max(1),
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
         max_write,
         time_gran: 1,
-        max_pages: max_pages as u16,
+        max_pages,
         flags2: (features >> 32) as u32,
         ..Default::default()
     };
@@ -67,8 +71,8 @@ pub(crate) fn negotiate(
 
 /// The features that this front-end is made for.
 ///
-/// Not among them, on purpose: the write-back cache (strict coherence), and splicing (a copy into memory that the network
-/// sends from is what we need).
+/// Not among them, on purpose: the write-back cache (strict coherence), splicing (a copy into memory that the network sends
+/// from is what we need), and truncation by `open` (the kernel sends a `setattr` for it, which needs no second form).
 fn wanted(options: &Options) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
@@ -77,6 +81,9 @@ fn wanted(options: &Options) -> u64 {
         // The umask comes along: a default ACL takes its place.
         | init::DONT_MASK
         | init::AUTO_INVAL_DATA
+        // Listings bring the attributes of their entries along, as long as somebody asks for these.
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
         | init::ASYNC_DIO
         | init::PARALLEL_DIROPS
         | init::MAX_PAGES
@@ -88,9 +95,6 @@ fn wanted(options: &Options) -> u64 {
         // A symlink's target never changes, and inode numbers are never reused.
         wanted |= init::CACHE_SYMLINKS;
     }
-    if options.atomic_truncate {
-        wanted |= init::ATOMIC_O_TRUNC;
-    }
     if options.posix_acls {
         wanted |= init::POSIX_ACL;
     }
@@ -99,9 +103,6 @@ fn wanted(options: &Options) -> u64 {
     }
     if options.channel != Channel::Dev {
         wanted |= init::OVER_IO_URING;
-    }
-    if options.readdirplus {
-        wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;
     }
     wanted
 }
@@ -134,9 +135,8 @@ mod tests {
         assert_eq!((out.max_pages, out.time_gran, out.minor), (256, 1, 45));
         assert_ne!(agreed.features & init::DIRECT_IO_ALLOW_MMAP, 0);
         assert_ne!(out.flags2, 0);
-        assert_eq!(agreed.features & init::ATOMIC_O_TRUNC, 0);
-        let writeback_cache = 1 << 16;
-        assert_eq!(agreed.features & writeback_cache, 0);
+        let (atomic_truncation, writeback_cache) = (1 << 3, 1 << 16);
+        assert_eq!(agreed.features & (atomic_truncation | writeback_cache), 0);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use arrivals::Arrivals;
 pub use context::Context;
 pub use decode::asked;
 pub use filesystem::FileSystem;
-pub use mount::MountError;
+pub use mount::{MountError, is_dead, unmount};
 pub use notify::{Noted, Notifier};
 pub use options::{Channel, Options};
 pub use session::{Handle, mount};

@@ -20,24 +20,17 @@ pub struct Listing {
     plus: bool,
     /// `.` and `..` at the front of `bytes`, as far as they belong to this page: filled in by [`Listing::finish`].
     dots: &'static [(&'static [u8], u64)],
-    template: Page,
     /// The kernel learns of these.
     told: Vec<InodeId>,
-}
-
-/// What is the same for all entries of a page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Page {
-    pub(crate) block_size: u32,
 }
 
 const DOTS: &[(&[u8], u64)] = &[(b".", 1), (b"..", COOKIE_BASE)];
 
 impl Listing {
     /// For the kernel's `offset` and buffer of `capacity` bytes. Also gives the cookie to ask the file system for.
-    pub(crate) fn new(offset: u64, capacity: usize, plus: bool, template: Page) -> (Self, u64) {
+    pub(crate) fn new(offset: u64, capacity: usize, plus: bool) -> (Self, u64) {
         let dots = &DOTS[offset.min(COOKIE_BASE) as usize..];
-        let mut listing = Self { bytes: Vec::new(), capacity, plus, dots, template, told: Vec::new() };
+        let mut listing = Self { bytes: Vec::new(), capacity, plus, dots, told: Vec::new() };
         let len = dots.iter().map(|(name, _)| listing.entry_len(name)).sum();
         if len > capacity {
             // No kernel asks with so little room. An empty page is the end of the listing.
@@ -78,10 +71,7 @@ impl Listing {
         if self.bytes.len() + self.entry_len(name) > self.capacity {
             return false;
         }
-        let out = match entry {
-            Some(entry) => reply::entry_out(entry, self.template.block_size),
-            None => EntryOut::default(),
-        };
+        let out = entry.map_or_else(EntryOut::default, reply::entry_out);
         let dirent = dirent(name, inode, kind, cookie + COOKIE_BASE);
         if self.plus {
             self.told.extend(entry.map(|entry| entry.attr.inode));
@@ -124,8 +114,6 @@ mod tests {
     use super::*;
     use crate::abi::read_front;
 
-    const PAGE: Page = Page { block_size: 4096 };
-
     fn names(bytes: &[u8], plus: bool) -> Vec<(String, u64, u64)> {
         let mut at = 0;
         let mut found = Vec::new();
@@ -144,7 +132,7 @@ mod tests {
     #[test]
     fn the_first_page_begins_with_the_dots() {
         for plus in [false, true] {
-            let (mut listing, cookie) = Listing::new(0, 4096, plus, PAGE);
+            let (mut listing, cookie) = Listing::new(0, 4096, plus);
             assert_eq!(cookie, 0);
             assert!(listing.push(b"file", InodeId(20), FileType::Regular, 1, None));
             let bytes = listing.finish(InodeId(16), InodeId(1)).0;
@@ -155,27 +143,27 @@ mod tests {
 
     #[test]
     fn later_pages_go_on_after_the_cookie() {
-        let (listing, cookie) = Listing::new(1, 4096, false, PAGE);
+        let (listing, cookie) = Listing::new(1, 4096, false);
         assert_eq!(cookie, 0);
         assert_eq!(names(&listing.finish(InodeId(16), InodeId(1)).0, false), [("..".to_owned(), 1, 2)]);
-        let (listing, cookie) = Listing::new(9, 4096, false, PAGE);
+        let (listing, cookie) = Listing::new(9, 4096, false);
         assert_eq!(cookie, 7);
         assert_eq!(listing.finish(InodeId(16), InodeId(1)).0, Vec::<u8>::new());
     }
 
     #[test]
     fn cookies_made_of_hashes_use_63_bits() {
-        let (mut listing, _) = Listing::new(2, 4096, true, PAGE);
+        let (mut listing, _) = Listing::new(2, 4096, true);
         let cookie = COOKIE_MAX - COOKIE_BASE;
         assert!(listing.push(b"late", InodeId(20), FileType::Regular, cookie, None));
         let bytes = listing.finish(InodeId(16), InodeId(1)).0;
         assert_eq!(names(&bytes, true), [("late".to_owned(), 20, COOKIE_MAX)]);
-        assert_eq!(Listing::new(COOKIE_MAX, 4096, true, PAGE).1, cookie);
+        assert_eq!(Listing::new(COOKIE_MAX, 4096, true).1, cookie);
     }
 
     #[test]
     fn a_page_stops_at_its_capacity() {
-        let (mut listing, _) = Listing::new(2, 64, false, PAGE);
+        let (mut listing, _) = Listing::new(2, 64, false);
         assert!(listing.push(b"a", InodeId(20), FileType::Regular, 1, None));
         assert!(listing.push(b"b", InodeId(21), FileType::Regular, 2, None));
         assert!(!listing.push(b"c", InodeId(22), FileType::Regular, 3, None));

@@ -135,7 +135,7 @@ impl FileSystem for ModelFs {
         self.change().link(inode, parent, &name, clock::now()).map(Entry::uncached)
     }
 
-    async fn open(&self, _: &Context, inode: InodeId, _: u32, _: bool) -> Result<Opened, Errno> {
+    async fn open(&self, _: &Context, inode: InodeId, _: u32) -> Result<Opened, Errno> {
         self.change().open(inode)?;
         Ok(self.opened())
     }

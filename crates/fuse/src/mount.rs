@@ -1,6 +1,6 @@
-//! Mounting and unmounting: by system call as root, through the `fusermount3` helper otherwise.
+//! Mounting and unmounting: by system call where that is allowed, through the `fusermount3` helper otherwise.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use conf::file_system;
 use thiserror::Error;
 use types::time::AccessTimes;
 
@@ -16,6 +17,8 @@ use crate::options::Options;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// Shown as the type `fuse.SUBTYPE`.
+const SUBTYPE: &str = "weft";
 /// Dead mounts on top of each other that are taken off.
 const DEAD_MOUNTS_MAX: usize = 16;
 
@@ -72,12 +75,12 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Checks the mount point, and takes a dead mount of an earlier process off it.
-pub(crate) fn prepare(mountpoint: &Path, options: &Options) -> Result<PathBuf, MountError> {
+pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountError> {
     for _ in 0..DEAD_MOUNTS_MAX {
         match look(mountpoint) {
             Err(error) if is_dead(&error) => {
                 tracing::warn!(mountpoint = %mountpoint.display(), "taking a dead mount off the mount point");
-                unmount(mountpoint, true, options)
+                unmount(mountpoint, true)
                     .map_err(|source| MountError::MountPoint { path: mountpoint.into(), source })?;
             }
             Err(source) => return Err(MountError::MountPoint { path: mountpoint.into(), source }),
@@ -90,18 +93,13 @@ pub(crate) fn prepare(mountpoint: &Path, options: &Options) -> Result<PathBuf, M
 
 /// What is there. Asks for the file system first: attributes of a dead mount the kernel may still hold, under a lease.
 fn look(mountpoint: &Path) -> io::Result<fs::Metadata> {
-    let path = CString::new(mountpoint.as_os_str().as_bytes())?;
-    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` ends in zero, `answer` has room for what the call writes, and both live through it.
-    if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    file_system::statvfs(mountpoint)?;
     fs::metadata(mountpoint)
 }
 
-/// The process that served the mount is gone. `ECANCELED` is of one that died while it was being given this request over
-/// io_uring.
-fn is_dead(error: &io::Error) -> bool {
+/// What a mount answers whose process is gone; `ECANCELED` to who was being served over io_uring when it went.
+#[must_use]
+pub fn is_dead(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
@@ -132,7 +130,7 @@ fn mount_by_syscall(mountpoint: &Path, options: &Options) -> Result<OwnedFd, Mou
     let refused = |source| MountError::Refused { path: mountpoint.into(), source };
     let source = c_string(options.source.as_bytes()).map_err(refused)?;
     let target = c_string(mountpoint.as_os_str().as_bytes()).map_err(refused)?;
-    let kind = c_string(format!("fuse.{}", options.subtype).as_bytes()).map_err(refused)?;
+    let kind = c_string(format!("fuse.{SUBTYPE}").as_bytes()).map_err(refused)?;
     let data = c_string(data.as_bytes()).map_err(refused)?;
     // SAFETY: all four strings are terminated and live through the call.
     let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
@@ -166,7 +164,7 @@ fn access_flags(options: &Options) -> libc::c_ulong {
 fn mount_by_helper(mountpoint: &Path, options: &Options) -> Result<OwnedFd, MountError> {
     let failed = MountError::NoHelper;
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-    let mut list = format!("fsname={},subtype={},default_permissions", options.source, options.subtype);
+    let mut list = format!("fsname={},subtype={SUBTYPE},default_permissions", options.source);
     if options.allow_other {
         list.push_str(",allow_other");
     }
@@ -257,36 +255,36 @@ pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     if result == 0 { Ok(clone.into()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Takes the mount off; with `lazily` at once, although files are open.
+/// Takes the mount off: at once where nobody uses it, or `lazily` from sight and for good when its last user is gone.
 ///
 /// # Errors
-/// `EBUSY` where files are open, `EINVAL` where nothing is mounted, and the helper's.
-pub(crate) fn unmount(mountpoint: &Path, lazily: bool, options: &Options) -> io::Result<()> {
-    if by_helper(options) {
-        return unmount_by_helper(mountpoint, lazily);
-    }
+/// `ResourceBusy` where it is in use, `EINVAL` where nothing is mounted, and what the helper says.
+pub fn unmount(mountpoint: &Path, lazily: bool) -> io::Result<()> {
     let target = c_string(mountpoint.as_os_str().as_bytes())?;
     let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
     // SAFETY: the string is terminated and lives through the call.
-    let result = unsafe { libc::umount2(target.as_ptr(), flags) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if unsafe { libc::umount2(target.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return Err(error);
+    }
+    unmount_by_helper(mountpoint, lazily, error)
 }
 
-fn unmount_by_helper(mountpoint: &Path, lazily: bool) -> io::Result<()> {
+/// Users unmount what is theirs through the helper that has the right to; where there is none, the kernel has `refused` it.
+fn unmount_by_helper(mountpoint: &Path, lazily: bool, refused: io::Error) -> io::Result<()> {
     let mut command = Command::new(HELPER);
-    command.arg("-u").arg("-q");
-    if lazily {
-        command.arg("-z");
-    }
-    let output = command.arg("--").arg(mountpoint).stdin(Stdio::null()).output()?;
+    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(mountpoint);
+    let output = command.stdin(Stdio::null()).output().map_err(|_| refused)?;
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if text.contains("busy") || text.is_empty() {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    Err(io::Error::other(text))
+    let text = String::from_utf8_lossy(&output.stderr);
+    let busy = text.contains("busy");
+    let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
+    Err(io::Error::new(kind, text.trim().to_owned()))
 }
 
 /// The kernel still has uses for the connection: there is a mount somewhere, or an open file.
@@ -297,48 +295,21 @@ pub(crate) fn is_connected(device: &OwnedFd) -> bool {
     poll.revents & libc::POLLERR == 0
 }
 
-/// Tells the kernel how far to read ahead in files of the mount with this number. Where that is not possible the default stays.
-pub(crate) fn set_read_ahead(number: Option<&str>, bytes: u32) {
-    const KIB: u32 = 1024;
+/// Tells the kernel how far to read ahead in files of the mount with this number that are read through the page cache. Only
+/// root may; where that is not possible the default stays.
+pub(crate) fn set_read_ahead(number: Option<&str>) {
+    const KIB: &str = "4096";
     let Some(device) = number else { return };
     let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
-    if let Err(error) = fs::write(&file, (bytes / KIB).to_string()) {
+    if let Err(error) = fs::write(&file, KIB) {
         tracing::debug!(%error, file, "the kernel's read-ahead stays as it is");
     }
 }
 
 /// `major:minor` of the newest mount on this path, without touching the mount.
 pub(crate) fn device_number(mountpoint: &Path) -> Option<String> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    let mut found = None;
-    for line in table.split(|&byte| byte == b'\n') {
-        let mut fields = line.split(|&byte| byte == b' ').skip(2);
-        let (Some(device), Some(place)) = (fields.next(), fields.nth(1)) else { continue };
-        if unescape(place) == mountpoint.as_os_str().as_bytes() {
-            found = OsStr::from_bytes(device).to_str().map(str::to_owned);
-        }
-    }
-    found
-}
-
-/// The kernel writes spaces and the like as `\ooo`.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let octal = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(value) if byte == b'\\' => {
-                out.push(value);
-                rest = &tail[3..];
-            }
-            _ => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    out
+    let mounts = file_system::mounts().ok()?;
+    mounts.into_iter().rfind(|mount| mount.point == mountpoint).map(|mount| mount.device)
 }
 
 fn c_string(bytes: &[u8]) -> io::Result<CString> {
@@ -368,23 +339,32 @@ mod tests {
     }
 
     #[test]
-    fn mount_table_escapes_are_read() {
-        assert_eq!(unescape(br"/a\040b\134"), b"/a b\\");
-        assert_eq!(unescape(br"/plain\9"), br"/plain\9");
-    }
-
-    #[test]
     fn the_root_mount_has_a_device_number() {
         let device = device_number(Path::new("/")).expect("something is mounted on /");
         assert!(device.contains(':'), "{device}");
     }
 
     #[test]
+    fn the_helper_takes_off_what_it_has_mounted() {
+        let place = tempfile::tempdir().expect("a folder");
+        let point = place.path().canonicalize().expect("it is there");
+        let device = mount_by_helper(&point, &Options::default()).expect("these tests need fusermount3");
+        assert!(device_number(&point).is_some());
+        let take_off = || unmount_by_helper(&point, false, io::ErrorKind::PermissionDenied.into());
+        let done = take_off();
+        // Before anything asks what is there: nobody serves it.
+        drop(device);
+        done.expect("it is ours");
+        assert_eq!(device_number(&point), None);
+        assert!(take_off().is_err(), "it is gone");
+    }
+
+    #[test]
     fn a_file_is_no_mount_point() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let error = prepare(file.path(), &Options::default()).expect_err("a file");
+        let error = prepare(file.path()).expect_err("a file");
         assert!(error.to_string().ends_with("is not a directory"), "{error}");
-        let error = prepare(Path::new("/no/such/place"), &Options::default()).expect_err("nothing");
+        let error = prepare(Path::new("/no/such/place")).expect_err("nothing");
         assert!(error.to_string().contains("/no/such/place"), "{error}");
     }
 }

@@ -67,7 +67,6 @@ pub(crate) enum Operation {
     },
     Open {
         flags: u32,
-        kill_suid_sgid: bool,
     },
     /// The data is the last `size` bytes of the message.
     Write {

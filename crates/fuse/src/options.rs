@@ -46,8 +46,6 @@ impl FromStr for Channel {
 pub struct Options {
     /// What `df` and `mount` show as the device, such as the cluster's name. No commas.
     pub source: String,
-    /// Shown as the type `fuse.SUBTYPE`.
-    pub subtype: String,
     /// Other users than the mounting one may enter.
     pub allow_other: bool,
     pub read_only: bool,
@@ -73,20 +71,8 @@ pub struct Options {
     /// Requests in flight in one loop, at most; further ones wait in the kernel. `None`: 256, and over io_uring at least 16 in
     /// each of the kernel's queues.
     pub requests_max: Option<usize>,
-    /// Largest read, write and listing in bytes; the kernel may allow less.
-    pub request_bytes_max: u32,
-    /// `st_blksize`: the size of reads and writes that programs are told to prefer, in bytes. A power of two.
-    pub block_size: u32,
-    /// How far the kernel reads ahead in files that are read through the page cache, in bytes. Only root may set it.
-    pub read_ahead_bytes: u32,
-    /// Asynchronous requests that the kernel sends before it makes their callers wait.
-    pub background_max: u16,
-    /// `open` gets `O_TRUNC` and truncates by itself.
-    pub atomic_truncate: bool,
     /// The kernel obeys access ACLs, which it reads and sets as extended attributes.
     pub posix_acls: bool,
-    /// Listings bring the attributes of their entries along, as long as somebody asks for these.
-    pub readdirplus: bool,
     /// Locks go to the file system. Otherwise the kernel keeps them, and they hold within this mount.
     pub locks: bool,
     /// Unmounting waits this long for files to be closed; then the mount is detached.
@@ -106,7 +92,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             source: "weft".into(),
-            subtype: "weft".into(),
             allow_other: true,
             read_only: false,
             allow_suid: false,
@@ -119,13 +104,7 @@ impl Default for Options {
             pin: true,
             spin: Duration::from_micros(100),
             requests_max: None,
-            request_bytes_max: 1 << 20,
-            block_size: 512 << 10,
-            read_ahead_bytes: 4 << 20,
-            background_max: 128,
-            atomic_truncate: false,
             posix_acls: false,
-            readdirplus: true,
             locks: false,
             busy_wait: Duration::from_secs(2),
             drain_wait: Duration::from_secs(10),
@@ -140,18 +119,9 @@ impl Options {
     /// # Errors
     /// A sentence that names the option.
     pub fn validate(&self) -> Result<(), String> {
-        const BLOCK_RANGE: std::ops::RangeInclusive<u32> = 512..=64 << 20;
-        const REQUEST_RANGE: std::ops::RangeInclusive<u32> = 4096..=16 << 20;
-        for (name, value) in [("source", &self.source), ("subtype", &self.subtype)] {
-            if value.is_empty() || value.contains([',', '\0', '\\', '\n']) {
-                return Err(format!("mount option {name} is empty or has a forbidden character: {value:?}"));
-            }
-        }
-        if !self.block_size.is_power_of_two() || !BLOCK_RANGE.contains(&self.block_size) {
-            return Err(format!("block_size {} is no power of two from 512 to 64 MiB", self.block_size));
-        }
-        if !REQUEST_RANGE.contains(&self.request_bytes_max) {
-            return Err(format!("request_bytes_max {} is not within 4 KiB and 16 MiB", self.request_bytes_max));
+        let source = &self.source;
+        if source.is_empty() || source.contains([',', '\0', '\\', '\n']) {
+            return Err(format!("mount option source is empty or has a forbidden character: {source:?}"));
         }
         Ok(())
     }
@@ -162,13 +132,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_values_are_refused_by_name() {
+    fn an_odd_source_is_refused_by_name() {
         Options::default().validate().expect("the defaults are sound");
         let comma = Options { source: "a,suid".into(), ..Options::default() };
         assert!(comma.validate().expect_err("a comma").contains("source"));
-        let block = Options { block_size: 5000, ..Options::default() };
-        assert!(block.validate().expect_err("not a power").contains("block_size"));
-        let request = Options { request_bytes_max: 1, ..Options::default() };
-        assert!(request.validate().expect_err("too small").contains("request_bytes_max"));
     }
 }

@@ -39,6 +39,8 @@ pub(crate) type Outcome = Option<Result<Body, Errno>>;
 
 /// Most parts of one reply that go out as they are; more are copied together. Within what one `writev` takes.
 const PARTS_MAX: usize = 60;
+/// `st_blksize`: the size of reads and writes that programs are told to prefer, in bytes. That of a chunk.
+const BLOCK_SIZE: u32 = 512 << 10;
 
 impl Body {
     /// Calls `send` with the bytes of the body in their parts.
@@ -81,15 +83,15 @@ impl Body {
         one.filter(|inode| inode.0 != 0).into_iter().chain(several.iter().copied())
     }
 
-    pub(crate) fn entry(entry: &Entry, block_size: u32) -> Self {
-        Self::Entry(entry_out(entry, block_size))
+    pub(crate) fn entry(entry: &Entry) -> Self {
+        Self::Entry(entry_out(entry))
     }
 
     /// # Errors
     /// `ENOENT`, as the kernel wants it where it is to believe nothing.
-    pub(crate) fn looked(looked: &Looked, block_size: u32) -> Result<Self, Errno> {
+    pub(crate) fn looked(looked: &Looked) -> Result<Self, Errno> {
         match looked {
-            Looked::Found(entry) => Ok(Self::entry(entry, block_size)),
+            Looked::Found(entry) => Ok(Self::entry(entry)),
             Looked::Absent { valid } if valid.is_zero() => Err(Errno::ENOENT),
             Looked::Absent { valid } => {
                 let (entry_valid, entry_valid_nsec) = seconds(*valid);
@@ -98,15 +100,15 @@ impl Body {
         }
     }
 
-    pub(crate) fn attributes(attributes: &Attributes, block_size: u32) -> Self {
+    pub(crate) fn attributes(attributes: &Attributes) -> Self {
         let (attr_valid, attr_valid_nsec) = seconds(attributes.valid);
-        let attr = attr_out(&attributes.attr, block_size);
+        let attr = attr_out(&attributes.attr);
         Self::Attributes(abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
     }
 
-    pub(crate) fn statx(attributes: &Attributes, block_size: u32) -> Self {
+    pub(crate) fn statx(attributes: &Attributes) -> Self {
         let (attr_valid, attr_valid_nsec) = seconds(attributes.valid);
-        let stat = statx(&attributes.attr, block_size);
+        let stat = statx(&attributes.attr);
         Self::Statx(Box::new(abi::StatxOut { attr_valid, attr_valid_nsec, stat, ..Default::default() }))
     }
 
@@ -114,8 +116,8 @@ impl Body {
         Self::Opened(open_out(opened))
     }
 
-    pub(crate) fn created(entry: &Entry, opened: Opened, block_size: u32) -> Self {
-        Self::Created(entry_out(entry, block_size), open_out(opened))
+    pub(crate) fn created(entry: &Entry, opened: Opened) -> Self {
+        Self::Created(entry_out(entry), open_out(opened))
     }
 
     pub(crate) fn written(size: u32) -> Self {
@@ -178,7 +180,7 @@ impl Body {
     }
 }
 
-pub(crate) fn entry_out(entry: &Entry, block_size: u32) -> abi::EntryOut {
+pub(crate) fn entry_out(entry: &Entry) -> abi::EntryOut {
     let (entry_valid, entry_valid_nsec) = seconds(entry.name_valid);
     let (attr_valid, attr_valid_nsec) = seconds(entry.attr_valid);
     abi::EntryOut {
@@ -189,7 +191,7 @@ pub(crate) fn entry_out(entry: &Entry, block_size: u32) -> abi::EntryOut {
         attr_valid,
         entry_valid_nsec,
         attr_valid_nsec,
-        attr: attr_out(&entry.attr, block_size),
+        attr: attr_out(&entry.attr),
     }
 }
 
@@ -197,7 +199,7 @@ fn open_out(opened: Opened) -> abi::OpenOut {
     abi::OpenOut { fh: opened.handle, open_flags: opened.flags.bits(), backing_id: 0 }
 }
 
-fn attr_out(attr: &Attr, block_size: u32) -> abi::Attr {
+fn attr_out(attr: &Attr) -> abi::Attr {
     let time = |time: Timestamp| {
         let (seconds, nanoseconds) = time.parts();
         (seconds.cast_unsigned(), nanoseconds)
@@ -219,19 +221,19 @@ fn attr_out(attr: &Attr, block_size: u32) -> abi::Attr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        blksize: block_size,
+        blksize: BLOCK_SIZE,
         flags: 0,
     }
 }
 
-fn statx(attr: &Attr, block_size: u32) -> abi::Statx {
+fn statx(attr: &Attr) -> abi::Statx {
     let time = |time: Timestamp| {
         let (tv_sec, tv_nsec) = time.parts();
         abi::StatxTime { tv_sec, tv_nsec, reserved: 0 }
     };
     abi::Statx {
         mask: abi::STATX_BASIC_AND_BTIME,
-        blksize: block_size,
+        blksize: BLOCK_SIZE,
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,

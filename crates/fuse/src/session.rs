@@ -69,7 +69,7 @@ where
 {
     options.validate().map_err(MountError::Options)?;
     let ended = Arc::new(Ended::new().map_err(MountError::Loop)?);
-    let mountpoint = mount::prepare(mountpoint, &options)?;
+    let mountpoint = mount::prepare(mountpoint)?;
     if options.channel != Channel::Dev {
         uring::offer::switch_on();
     }
@@ -89,7 +89,7 @@ where
         Err(error) => {
             handle.notifier = None;
             // With the last descriptor the connection dies, which lets the loops that run already end.
-            let _ = mount::unmount(&handle.mountpoint, true, &handle.options);
+            let _ = mount::unmount(&handle.mountpoint, true);
             drop(device);
             handle.stop(Duration::ZERO);
             let _ = handle.join_threads();
@@ -214,7 +214,7 @@ impl Handle {
             let start = starts.recv().unwrap_or_else(|_| Err(io::Error::other("a loop panicked while starting")));
             start.map_err(MountError::Loop)?;
         }
-        mount::set_read_ahead(self.number.as_deref(), self.options.read_ahead_bytes);
+        mount::set_read_ahead(self.number.as_deref());
         Ok(())
     }
 
@@ -222,9 +222,9 @@ impl Handle {
         let deadline = Instant::now() + self.options.busy_wait;
         // Somebody may have detached it, and mounted something else there since.
         while mount::device_number(&self.mountpoint) == self.number {
-            match mount::unmount(&self.mountpoint, false, &self.options) {
+            match mount::unmount(&self.mountpoint, false) {
                 Ok(()) => break,
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                     thread::sleep(BUSY_RETRY);
                 }
                 Err(error) if self.ended.has_ended() => {
@@ -234,7 +234,7 @@ impl Handle {
                 Err(error) => {
                     let mountpoint = self.mountpoint.display();
                     tracing::warn!(%error, %mountpoint, "cannot unmount in order: detaching, open files will fail");
-                    if let Err(error) = mount::unmount(&self.mountpoint, true, &self.options) {
+                    if let Err(error) = mount::unmount(&self.mountpoint, true) {
                         tracing::error!(%error, %mountpoint, "cannot detach: the mount point stays dead");
                     }
                     return self.stop(self.options.drain_wait);
@@ -399,7 +399,6 @@ impl Plan {
             }
         };
         let shape = Shape {
-            block_size: self.options.block_size,
             reply_max: self.agreed.max_write,
             extended_setxattr: self.agreed.features & abi::init::SETXATTR_EXT != 0,
         };

@@ -296,13 +296,7 @@ impl FileSystem for Adapter {
         Ok(Entry::uncached(linked))
     }
 
-    async fn open(
-        &self,
-        context: &Context,
-        inode: InodeId,
-        flags: u32,
-        _kill_suid_sgid: bool,
-    ) -> Result<Opened, Errno> {
+    async fn open(&self, context: &Context, inode: InodeId, flags: u32) -> Result<Opened, Errno> {
         as_caller!(context, caller => match is_writable(flags) {
             true => self.client.open_to_write(caller, inode, flags & o_flags::APPEND != 0).await,
             false => self.client.open(caller, inode, false).await,

@@ -50,12 +50,10 @@ conf::knobs! {
         access_times: AccessTimes = "relatime",
         /// Listings change the access times of directories, by that rule. Without: those of files alone change.
         directory_access_times: bool = "true",
-        /// Set-user-id bits and device nodes mean something. Only for root.
-        suid_and_devices: bool = "false",
-        /// Set-user-id bits mean nothing, whatever suid_and_devices says.
-        nosuid: bool = "false",
-        /// Device nodes mean nothing, whatever suid_and_devices says.
-        nodev: bool = "false",
+        /// Set-user-id bits mean something. Only for root.
+        allow_suid: bool = "false",
+        /// Device nodes mean something. Only for root.
+        allow_devices: bool = "false",
         /// Programs that lie there cannot be run.
         noexec: bool = "false",
         /// The kernel keeps names and attributes for as long as the servers guarantee them. Without, it asks each time, and

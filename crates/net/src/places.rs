@@ -54,17 +54,60 @@ impl Drop for Place {
     }
 }
 
+/// Fewer connections are worth a line in the log.
+const FEW: usize = 1024;
+
+/// How many connections to take of the `allowed` descriptors, where the process needs `own` of them for its files and for what
+/// it asks itself. However few there are, somebody is let in.
+#[must_use]
+pub fn for_connections(allowed: usize, own: usize) -> usize {
+    let connections = allowed.saturating_sub(own).max(allowed / 8);
+    if connections < FEW {
+        tracing::warn!(allowed, connections, "few descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)");
+    }
+    connections
+}
+
 /// How many descriptors this process may have.
 ///
 /// # Errors
 /// Where the kernel does not say.
 pub fn descriptors() -> io::Result<usize> {
+    Ok(number(limit()?.rlim_cur))
+}
+
+/// Lets this process have `wanted` descriptors, as far as it may, and returns how many it may have then. It keeps more.
+///
+/// # Errors
+/// Where the kernel does not say how many there are.
+pub fn raise_descriptors(wanted: usize) -> io::Result<usize> {
+    let limit = limit()?;
+    let wanted = wanted as libc::rlim_t;
+    if limit.rlim_cur >= wanted {
+        return Ok(number(limit.rlim_cur));
+    }
+    // Root may go above the hard limit; others up to it.
+    for hard in [limit.rlim_max.max(wanted), limit.rlim_max] {
+        let raised = libc::rlimit { rlim_cur: wanted.min(hard), rlim_max: hard };
+        // SAFETY: the pointer is to a live rlimit.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
+            return Ok(number(raised.rlim_cur));
+        }
+    }
+    Ok(number(limit.rlim_cur))
+}
+
+fn limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live rlimit.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
-        0 => Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)),
+        0 => Ok(limit),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+fn number(limit: libc::rlim_t) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -81,6 +124,22 @@ mod tests {
         assert!(places.take().is_some(), "and it was not kept");
         places.set(1);
         assert!(places.take().is_none());
-        assert!(descriptors().is_ok_and(|count| count > 0));
+    }
+
+    #[test]
+    fn connections_leave_a_process_its_descriptors() {
+        assert_eq!(for_connections(1 << 18, 1 << 10), (1 << 18) - (1 << 10));
+        assert_eq!(for_connections(1024, 2048), 128, "too few for all: somebody is let in");
+        assert_eq!(for_connections(usize::MAX, 8), usize::MAX - 8);
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
+        let before = descriptors().expect("there is a limit");
+        assert_eq!(raise_descriptors(before - 1).expect("unchanged"), before, "none is given back");
+        let raised = raise_descriptors(before + 1).expect("there is a limit");
+        assert_eq!(raised, descriptors().expect("there is a limit"));
+        let hard = number(limit().expect("there is a limit").rlim_max);
+        assert!(raised >= hard.min(before + 1), "{raised} of {hard}");
     }
 }

@@ -34,7 +34,7 @@ pub fn bind(cpus: &[usize]) -> io::Result<()> {
 ///
 /// # Errors
 /// Where there is no such zone.
-pub fn prefer_memory(zone: usize) -> io::Result<()> {
+fn prefer_memory(zone: usize) -> io::Result<()> {
     const BITS: usize = usize::BITS as usize;
     let mut mask = [0usize; ZONES_MAX / BITS];
     let word = mask.get_mut(zone / BITS);

@@ -14,7 +14,7 @@ use control::agent::OnUpdate;
 use control::interfaces::{Watched, seen_at};
 use control::{Agent, AgentConfig, Registered, Update, View};
 use net::bench::Asker;
-use net::places::Places;
+use net::places::{self, Places};
 use net::{ClusterKey, Identity, Limits};
 use ring::mailbox::Sender;
 use telemetry::metrics::Metrics;
@@ -35,16 +35,14 @@ use crate::target::{self, Health, Target};
 use crate::watch::{self, Watch};
 
 /// Descriptors beside the cache of open files: sockets, rings, directories.
-const DESCRIPTORS_BESIDE: u64 = 8192;
+const DESCRIPTORS_BESIDE: usize = 8192;
 
 /// Of an open file: it may have a second one, past the page cache, and one for its checksums.
-const OF_OPEN_FILE: u64 = 3;
+const OF_OPEN_FILE: usize = 3;
 /// Of a lane: its rings and listeners, and files that it opens in passing.
-const OF_LANE: u64 = 16;
+const OF_LANE: usize = 16;
 /// Of the service: its targets' directories, mgmtd, metrics, threads that look after targets.
-const OF_SERVICE: u64 = 128;
-/// Fewer are worth a line in the log.
-const FEW_CONNECTIONS: u64 = 1024;
+const OF_SERVICE: usize = 128;
 
 /// Requests and bytes of one connection: more than any caller has under way, so that its questions whether we live and its
 /// fences are read also while a disk answers nothing.
@@ -442,14 +440,13 @@ struct LaneParts<'a> {
 /// Where the limit of open descriptors cannot be asked for, or a lane cannot be made.
 fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> io::Result<Vec<Lane>> {
     let lanes = listeners.sockets.len();
-    let allowed = raise_descriptors(OF_OPEN_FILE * u64::from(config.open_files) + DESCRIPTORS_BESIDE)?;
-    let Descriptors { open_files, connections } = Descriptors::of(allowed, config.open_files.into(), lanes as u64);
-    if connections < FEW_CONNECTIONS {
-        tracing::warn!(allowed, connections, "few descriptors: raise the limit of open files (ulimit -n, LimitNOFILE)");
-    }
-    let places = Places::new(usize::try_from(connections).unwrap_or(usize::MAX));
+    let wanted_files = config.open_files as usize;
+    let allowed = places::raise_descriptors(OF_OPEN_FILE * wanted_files + DESCRIPTORS_BESIDE)?;
+    let open_files = open_files(allowed, wanted_files);
+    // What is more is refused: where a socket took the last one, programs would be told of it.
+    let places = Places::new(places::for_connections(allowed, own_descriptors(open_files, lanes)));
     let engine = Options {
-        open_files_max: open_files as usize / lanes,
+        open_files_max: open_files / lanes,
         write_in_place_max: usize::try_from(config.write_in_place.0).unwrap_or(usize::MAX),
         direct_min: if config.direct.0 == 0 { u64::MAX } else { config.direct.0 },
         checksums: config.checksums,
@@ -481,41 +478,14 @@ fn start_lanes(config: &Config, listeners: Listeners, parts: &LaneParts<'_>) -> 
     listeners.sockets.into_iter().enumerate().map(start).collect()
 }
 
-/// What of its descriptors a service has for what.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Descriptors {
-    open_files: u64,
-    /// To all lanes together. What is more is refused: where a socket took the last one, programs would be told of it.
-    connections: u64,
+/// How many files the lanes together keep open with the `allowed` descriptors.
+fn open_files(allowed: usize, wanted: usize) -> usize {
+    wanted.min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / OF_OPEN_FILE)
 }
 
-impl Descriptors {
-    fn of(allowed: u64, open_files: u64, lanes: u64) -> Self {
-        let open_files = open_files.min(allowed.saturating_sub(DESCRIPTORS_BESIDE).max(allowed / 2) / OF_OPEN_FILE);
-        let others = OF_OPEN_FILE * open_files + OF_LANE * lanes + OF_SERVICE;
-        Self { open_files, connections: allowed.saturating_sub(others).max(allowed / 8) }
-    }
-}
-
-/// Raises the limit of open descriptors towards `wanted` and returns what it is then.
-fn raise_descriptors(wanted: u64) -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live rlimit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if limit.rlim_cur >= wanted {
-        return Ok(limit.rlim_cur);
-    }
-    // Root may go above the hard limit; others up to it.
-    for hard in [limit.rlim_max.max(wanted), limit.rlim_max] {
-        let raised = libc::rlimit { rlim_cur: wanted.min(hard), rlim_max: hard };
-        // SAFETY: the pointer is to a live rlimit.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) } == 0 {
-            return Ok(raised.rlim_cur);
-        }
-    }
-    Ok(limit.rlim_cur)
+/// Descriptors that a service needs beside those of its connections.
+fn own_descriptors(open_files: usize, lanes: usize) -> usize {
+    OF_OPEN_FILE * open_files + OF_LANE * lanes + OF_SERVICE
 }
 
 fn welcome(targets: &[Arc<Target>]) {
@@ -538,19 +508,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_of_descriptors_is_raised_as_far_as_it_goes() {
-        let before = raise_descriptors(0).expect("there is a limit");
-        assert!(raise_descriptors(before).expect("unchanged") >= before);
-    }
-
-    #[test]
     fn files_and_connections_have_no_more_descriptors_than_there_are() {
+        let share = |allowed, lanes| {
+            let open_files = open_files(allowed, 16_384);
+            (open_files, places::for_connections(allowed, own_descriptors(open_files, lanes)))
+        };
         for (allowed, lanes) in [(1024, 1), (1024, 4), (1024, 16), (4096, 8), (1 << 16, 8), (1 << 18, 16)] {
-            let Descriptors { open_files, connections } = Descriptors::of(allowed, 16_384, lanes);
+            let (open_files, connections) = share(allowed, lanes);
             assert!(OF_OPEN_FILE * open_files + connections + OF_LANE * lanes <= allowed, "{allowed}, {lanes}");
             assert!(open_files >= 170 && connections >= allowed / 8);
         }
-        assert_eq!(Descriptors::of(1 << 18, 16_384, 8), Descriptors { open_files: 16_384, connections: 212_736 });
+        assert_eq!(share(1 << 18, 8), (16_384, 212_736));
     }
 
     #[test]

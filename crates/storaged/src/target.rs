@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use conf::Fatal;
+use conf::file_system::statvfs;
 use ring::Helpers;
 use types::error::Errno;
 use types::id::TargetId;
@@ -392,15 +393,6 @@ impl losses::Ending for Arc<Target> {
 
     fn has_failed(&self) -> bool {
         Target::has_failed(self)
-    }
-}
-
-pub(crate) fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
-    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
-    // SAFETY: an all-zero statvfs is valid, and the pointers are to live values.
-    unsafe {
-        let mut out: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(path.as_ptr(), &raw mut out) == 0 { Ok(out) } else { Err(io::Error::last_os_error()) }
     }
 }
 

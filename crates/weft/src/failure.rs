@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Exit code for what went wrong while doing it.
-pub(crate) const EXIT_FAILURE: u8 = 1;
+const EXIT_FAILURE: u8 = 1;
 /// Exit code for what the caller has to change: arguments, configuration, input. Nothing was changed.
 pub(crate) const EXIT_USAGE: u8 = 2;
 

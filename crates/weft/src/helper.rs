@@ -197,7 +197,7 @@ mod tests {
             ("/srv/.weft /mnt -nr", "mount /mnt --dir /srv/.weft --read-only=true"),
             (
                 "h:1 /mnt -o suid,local-locks,share_memory=false,x-systemd.requires=a.service,config=/c",
-                "mount /mnt --mgmtd h:1 --local-locks=true --share-memory=false --config=/c --suid-and-devices=true --nosuid=false",
+                "mount /mnt --mgmtd h:1 --local-locks=true --share-memory=false --config=/c --allow-suid=true",
             ),
             (
                 "h:1 /mnt -o noatime,relatime,strictatime,nodiratime",

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use conf::Fatal;
+use conf::file_system::statvfs;
 
 use super::kind::Kind;
 use super::mounted;
@@ -347,13 +348,6 @@ impl Field {
 }
 
 fn free_bytes(path: &Path) -> Result<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: all zeros are a valid `statvfs`; name and answer live through the call.
-    unsafe {
-        let mut found: libc::statvfs = std::mem::zeroed();
-        let failed = libc::statvfs(name.as_ptr(), &raw mut found) != 0;
-        ensure!(!failed, "cannot tell how much space is free: {}", std::io::Error::last_os_error());
-        Ok(found.f_bavail * found.f_frsize)
-    }
+    let found = statvfs(path).context("cannot tell how much space is free")?;
+    Ok(found.f_bavail * found.f_frsize)
 }

@@ -2,14 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::IntoRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use anyhow::Result;
+use conf::file_system::statvfs;
 
 use super::{Entry, Free, Store};
 use crate::work::pattern::Pages;
@@ -154,14 +153,7 @@ impl Store for Posix {
     }
 
     fn free(&mut self) -> io::Result<Free> {
-        let path = std::ffi::CString::new(self.folder.as_os_str().as_bytes())?;
-        let mut found = MaybeUninit::<libc::statvfs>::uninit();
-        // SAFETY: the path lives through the call, and `found` is a valid place for the answer.
-        if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call filled it.
-        let found = unsafe { found.assume_init() };
+        let found = statvfs(&self.folder)?;
         Ok(Free::new(found.f_bavail.saturating_mul(found.f_frsize), found.f_favail))
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn truncates_are_one_moment(place: &Place) {
     let fill = || (0..CHUNKS).for_each(|n| file.write_all_at(&chunk, (n * CHUNK) as u64).unwrap());
     fill();
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let look = |number: u64| {
             let mut part = vec![0; 128 << 10];
             let mut at = number * 1_000_003;
@@ -53,7 +53,7 @@ pub(super) fn truncates_are_one_moment(place: &Place) {
         for _ in 0..100 {
             file.set_len(0).unwrap();
             fill();
-            if lookers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+            if lookers.iter().any(thread::ScopedJoinHandle::is_finished) {
                 break;
             }
         }
@@ -68,7 +68,7 @@ pub(super) fn sizes_were_those_of_some_moment(place: &Place) {
     let (a, b) = place.both("f");
     let (file, other) = (open(&a), open(&b));
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let look = || {
             while !done.load(Ordering::Relaxed) {
                 let len = other.metadata().unwrap().len();
@@ -81,7 +81,7 @@ pub(super) fn sizes_were_those_of_some_moment(place: &Place) {
             file.write_all_at(b"nearer", CHUNK + 7).unwrap();
             file.set_len(SIZES[2]).unwrap();
             file.set_len(0).unwrap();
-            if lookers.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+            if lookers.iter().any(thread::ScopedJoinHandle::is_finished) {
                 break;
             }
         }

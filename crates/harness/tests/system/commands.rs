@@ -455,14 +455,16 @@ fn flags_of_mount_are_obeyed() {
     fs::write(&fstab, format!("{dir} {point} weft user,noauto,loops=1 0 0\n")).unwrap();
     let script = format!(
         "mount --bind {helpers} $(readlink -f /sbin)
-        export WEFT_MOUNT_SUID_AND_DEVICES=true
+        flags allow_suid rw,nodev
+        flags allow_devices rw,nosuid
+        export WEFT_MOUNT_ALLOW_SUID=true WEFT_MOUNT_ALLOW_DEVICES=true
         shows() {{ grep -q \"{point} fuse.weft $1,relatime\" /proc/self/mounts; }}
         flags() {{ mount -t weft -o $1 {dir} {point}; shows $2; umount {point}; }}
         flags loops=1 rw
         flags nosuid rw,nosuid
         flags nodev,nosuid rw,nosuid,nodev
         flags nosuid,suid rw
-        flags suid_and_devices,nosuid rw,nosuid
+        flags allow_suid,nosuid rw,nosuid
         flags ro,nodev ro,nodev
         flags user,suid rw,nodev,noexec
         mount -T {fstab} {point}
@@ -475,7 +477,7 @@ fn flags_of_mount_are_obeyed() {
         shows rw,nodev
         {point}/true
         umount {point}
-        export WEFT_MOUNT_NOSUID=true WEFT_MOUNT_NOEXEC=true WEFT_MOUNT_READ_ONLY=true
+        export WEFT_MOUNT_ALLOW_SUID=false WEFT_MOUNT_NOEXEC=true WEFT_MOUNT_READ_ONLY=true
         flags loops=1 ro,nosuid,noexec
         mount.weft {dir} {point} -o ro,rw,nosuid,suid,exec,read_only=false
         shows rw

@@ -140,14 +140,14 @@ fn path_text(path: &Path) -> Result<&str, Failure> {
 fn check_mount_point(point: &Path) -> Result<(), Failure> {
     if mounts::at(point)?.is_some() {
         return match ready::ask_for(point, ANSWER_PATIENCE) {
-            Some(Err(error)) if mounts::is_dead(&error) => Ok(()),
+            Some(Err(error)) if fuse::is_dead(&error) => Ok(()),
             Some(_) | None => Err(usage!("{} is a mount of Weft already", point.display())),
         };
     }
     match fs::read_dir(point).map(|mut entries| entries.next()) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => Err(usage!("{} is not empty, and mounting would hide what is in it", point.display())),
-        Err(error) if mounts::is_dead(&error) => Ok(()),
+        Err(error) if fuse::is_dead(&error) => Ok(()),
         Err(error) => Err(usage!("cannot mount at {}: {error}", point.display())),
     }
 }

@@ -61,7 +61,7 @@ impl Args {
 pub(super) fn take_away(point: &Path, force: bool) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
-        match mounts::unmount(point, false) {
+        match fuse::unmount(point, false) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() != ErrorKind::ResourceBusy => {
                 return Err(anyhow!("cannot unmount {}: {error}", point.display()).into());
@@ -71,7 +71,7 @@ pub(super) fn take_away(point: &Path, force: bool) -> Result<(), Failure> {
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
-    mounts::unmount(point, true).with_context(|| format!("cannot unmount {}", point.display()))?;
+    fuse::unmount(point, true).with_context(|| format!("cannot unmount {}", point.display()))?;
     Ok(())
 }
 

@@ -310,12 +310,12 @@ fn already_running(dir: &ClusterDir, spec: &Spec, limit: Duration, output: Outpu
 fn check_mount_point(mount: &Path) -> Result<(), Failure> {
     if mounts::at(mount)?.is_some() {
         match ready::ask_for(mount, Duration::from_secs(2)) {
-            Some(Err(error)) if mounts::is_dead(&error) => {}
+            Some(Err(error)) if fuse::is_dead(&error) => {}
             Some(_) | None => {
                 return Err(usage!("{} is a mount of Weft already: give another place with --mount", mount.display()));
             }
         }
-        let removed = mounts::unmount(mount, true);
+        let removed = fuse::unmount(mount, true);
         removed.with_context(|| format!("cannot take away the dead mount at {}", mount.display()))?;
     }
     if mount.is_file() {

@@ -31,12 +31,14 @@ const FLAGS: [(&str, &str, libc::c_ulong); 4] = [
     ("nodev", "dev", libc::MS_NODEV),
     ("noexec", "exec", libc::MS_NOEXEC),
 ];
-/// What words of `mount(8)` mean in settings; `nosuid`, `nodev` and `noexec` are settings by these names.
-const MEANINGS: [(&str, &[(&str, &str)]); 4] = [
-    ("ro", &[("read_only", "true")]),
-    ("suid", &[("suid_and_devices", "true"), ("nosuid", "false")]),
-    ("dev", &[("suid_and_devices", "true"), ("nodev", "false")]),
-    ("exec", &[("noexec", "false")]),
+/// What words of `mount(8)` mean in settings; `noexec` is one by that name.
+const MEANINGS: [(&str, (&str, &str)); 6] = [
+    ("ro", ("read_only", "true")),
+    ("suid", ("allow_suid", "true")),
+    ("nosuid", ("allow_suid", "false")),
+    ("dev", ("allow_devices", "true")),
+    ("nodev", ("allow_devices", "false")),
+    ("exec", ("noexec", "false")),
 ];
 /// What those may do whom the table of file systems lets mount.
 const IMPLIED: [(&str, &[&str]); 4] = [
@@ -106,10 +108,8 @@ struct Said(Vec<(String, String)>);
 
 impl Said {
     fn take(&mut self, option: &str) -> Result<(), String> {
-        if let Some(settings) = meaning(option) {
-            for (key, value) in settings {
-                self.once(&format!("--{}", key.replace('_', "-")), value);
-            }
+        if let Some((key, value)) = meaning(option) {
+            self.once(&format!("--{}", key.replace('_', "-")), value);
             return Ok(());
         }
         match split(option) {
@@ -145,8 +145,8 @@ impl Said {
     }
 }
 
-fn meaning(option: &str) -> Option<&'static [(&'static str, &'static str)]> {
-    MEANINGS.iter().find(|(word, _)| *word == option).map(|(_, settings)| *settings)
+fn meaning(option: &str) -> Option<(&'static str, &'static str)> {
+    MEANINGS.iter().find(|(word, _)| *word == option).map(|(_, setting)| *setting)
 }
 
 fn split(option: &str) -> (&str, Option<&str>) {
@@ -165,9 +165,11 @@ mod tests {
     #[test]
     fn of_two_words_of_a_flag_the_last_counts() {
         for (options, flags) in [
-            ("nosuid,suid", "--suid-and-devices=true --nosuid=false"),
-            ("suid,nosuid", "--nosuid=true"),
-            ("dev,suid,nodev", "--nodev=true --suid-and-devices=true --nosuid=false"),
+            ("nosuid,suid", "--allow-suid=true"),
+            ("suid,nosuid", "--allow-suid=false"),
+            ("suid", "--allow-suid=true"),
+            ("dev", "--allow-devices=true"),
+            ("dev,suid,nodev", "--allow-suid=true --allow-devices=false"),
             ("ro,rw", ""),
             ("rw,ro", "--read-only=true"),
             ("noexec,exec", "--noexec=false"),
@@ -179,13 +181,13 @@ mod tests {
 
     #[test]
     fn who_lets_users_mount_trusts_nothing_there() {
-        let (none, suid) = ("--noexec=true --nosuid=true --nodev=true", "--suid-and-devices=true --nosuid=false");
+        let none = "--noexec=true --allow-suid=false --allow-devices=false";
         for (options, flags) in [
-            ("user", none.to_owned()),
-            ("suid,dev,users", none.to_owned()),
-            ("user=joe,exec,suid", format!("--nodev=true --noexec=false {suid}")),
-            ("owner", "--nosuid=true --nodev=true".to_owned()),
-            ("noexec,nodev,user,suid", format!("--noexec=true --nodev=true {suid}")),
+            ("user", none),
+            ("suid,dev,users", none),
+            ("user=joe,exec,suid", "--allow-devices=false --noexec=false --allow-suid=true"),
+            ("owner", "--allow-suid=false --allow-devices=false"),
+            ("noexec,nodev,user,suid", "--noexec=true --allow-devices=false --allow-suid=true"),
         ] {
             assert_eq!(asked(options), flags, "{options}");
         }
@@ -195,7 +197,8 @@ mod tests {
     #[test]
     fn words_of_mount_overrule_settings() {
         for (options, flags) in [
-            ("rw,nosuid,suid_and_devices", "--nosuid=true --suid-and-devices=true"),
+            ("rw,nosuid,allow_suid", "--allow-suid=false"),
+            ("rw,nodev,allow_devices,allow_suid", "--allow-suid=true --allow-devices=false"),
             ("rw,read_only", "--read-only=true"),
             ("ro,read_only=false", "--read-only=true"),
             ("rw,noatime,access_times=strictatime", "--access-times=noatime"),

@@ -1,13 +1,11 @@
 //! Mounts of Weft on this machine, as the kernel lists them.
 
-use std::ffi::{CString, OsString};
 use std::fs;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
+use conf::file_system::{self, holder};
 
 /// File system type of our mounts in mountinfo.
 const FS_TYPE: &str = "fuse.weft";
@@ -26,8 +24,11 @@ pub(crate) struct Mount {
 
 /// All mounts of Weft that this process can see, in the order of mounting.
 pub(crate) fn list() -> Result<Vec<Mount>> {
-    let text = fs::read("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    Ok(text.split(|&b| b == b'\n').filter_map(parse).collect())
+    Ok(all()?.iter().filter_map(ours).collect())
+}
+
+fn all() -> Result<Vec<file_system::Mount>> {
+    file_system::mounts().context("cannot read /proc/self/mountinfo")
 }
 
 /// The mount that is exactly at `point`, or `None`. Asks nothing of the file system there, so a dead one cannot block.
@@ -44,9 +45,10 @@ pub(crate) fn of_cluster(point: &Path, mgmtd: &str) -> Result<Option<Mount>> {
 /// The mount that `path` lies on, or `None` where it lies on another file system. A symbolic link lies where it is; one that
 /// is on no mount, where it leads to.
 pub(crate) fn containing(path: &Path) -> Result<Option<Mount>> {
-    let text = fs::read("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    let itself = place(path).and_then(|place| holder(&text, &place));
-    Ok(itself.or_else(|| holder(&text, &resolve(path))))
+    // Of any type: another file system may be mounted inside of ours.
+    let all = all()?;
+    let on = |path: &Path| holder(&all, path).and_then(ours);
+    Ok(place(path).and_then(|place| on(&place)).or_else(|| on(&resolve(path))))
 }
 
 /// Where the last component of `path` is, which may be a link; `None` where the path says that it means what that leads to.
@@ -57,49 +59,6 @@ fn place(path: &Path) -> Option<PathBuf> {
     }
     let absolute = std::path::absolute(path).ok()?;
     Some(resolve(absolute.parent()?).join(absolute.file_name()?))
-}
-
-/// The mount among the lines of mountinfo in `text` that a path without links lies on.
-fn holder(text: &[u8], path: &Path) -> Option<Mount> {
-    // Of any type: another file system may be mounted inside of ours.
-    let deepest = text
-        .split(|&b| b == b'\n')
-        .filter(|line| field(line, 4).is_some_and(|point| path.starts_with(&point)))
-        .max_by_key(|line| field(line, 4).map_or(0, |point| point.as_os_str().len()));
-    deepest.and_then(parse)
-}
-
-/// Takes the mount away: at once where nobody uses it, or `lazily` from sight and for good when its last user is gone.
-///
-/// # Errors
-/// `ResourceBusy` where it is in use.
-pub(crate) fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
-    let path = CString::new(point.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
-    // SAFETY: `path` is a string that ends in zero and lives through the call.
-    if unsafe { libc::umount2(path.as_ptr(), flags) } == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if error.kind() != io::ErrorKind::PermissionDenied {
-        return Err(error);
-    }
-    // Users unmount what is theirs through the helper that has the right to.
-    let mut command = Command::new("fusermount3");
-    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(point);
-    let output = command.output().map_err(|_| error)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let busy = text.contains("busy");
-    let kind = if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
-    Err(io::Error::new(kind, text.trim().to_owned()))
-}
-
-/// What a mount answers whose process is gone; `ECANCELED` to who was being served by io_uring when it went.
-pub(crate) fn is_dead(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
 /// `path` without symbolic links as far as it exists. The last component is not asked for its attributes: a dead mount
@@ -115,53 +74,32 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// One line of mountinfo, `None` where it is no mount of ours.
-fn parse(line: &[u8]) -> Option<Mount> {
-    let separator = line.windows(3).position(|window| window == b" - ")?;
-    let mut tail = line[separator + 3..].split(|&b| b == b' ');
-    if tail.next()? != FS_TYPE.as_bytes() {
+/// `None` where it is no mount of ours.
+fn ours(mount: &file_system::Mount) -> Option<Mount> {
+    if mount.kind != FS_TYPE {
         return None;
     }
-    let source = unescape(tail.next()?);
-    let mgmtd = source.to_str()?.strip_prefix(SOURCE_PREFIX)?.to_owned();
-    let options = field(line, 5)?.to_str()?.to_owned();
-    Some(Mount { point: field(line, 4)?, mgmtd, options })
-}
-
-fn field(line: &[u8], number: usize) -> Option<PathBuf> {
-    line.split(|&b| b == b' ').nth(number).map(|bytes| PathBuf::from(unescape(bytes)))
-}
-
-/// The kernel writes blanks and backslashes as three octal digits.
-fn unescape(bytes: &[u8]) -> OsString {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|digits| first == b'\\' && digits.iter().all(|b| (b'0'..=b'7').contains(b)));
-        if let Some(digits) = digits {
-            out.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
-            rest = &after[3..];
-        } else {
-            out.push(first);
-            rest = after;
-        }
-    }
-    OsString::from_vec(out)
+    let mgmtd = mount.source.to_str()?.strip_prefix(SOURCE_PREFIX)?.to_owned();
+    Some(Mount { point: mount.point.clone(), mgmtd, options: mount.options.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn mount(point: &Path, kind: &str, source: &str) -> file_system::Mount {
+        let (device, options) = ("0:33".to_owned(), "rw,nosuid".to_owned());
+        file_system::Mount { device, point: point.into(), options, kind: kind.to_owned(), source: source.into() }
+    }
+
     #[test]
-    fn reads_our_lines_and_no_others() {
-        let ours = br"36 35 0:33 / /mnt/a\040b rw,nosuid shared:5 - fuse.weft weft@127.0.0.1:7610 rw,user_id=0";
-        let mount = parse(ours).expect("it is ours");
-        let options = "rw,nosuid".to_owned();
-        assert_eq!(mount, Mount { point: "/mnt/a b".into(), mgmtd: "127.0.0.1:7610".into(), options });
-        assert_eq!(parse(b"36 35 0:33 / /mnt rw - fuse.other weft@127.0.0.1:7610 rw"), None);
-        assert_eq!(parse(b"36 35 0:33 / /mnt rw - ext4 /dev/vda rw"), None);
-        assert_eq!(parse(b""), None);
+    fn takes_our_mounts_and_no_others() {
+        let of = |kind, source| ours(&mount(Path::new("/mnt/a b"), kind, source));
+        let (point, mgmtd, options) = ("/mnt/a b".into(), "127.0.0.1:7610".to_owned(), "rw,nosuid".to_owned());
+        assert_eq!(of("fuse.weft", "weft@127.0.0.1:7610"), Some(Mount { point, mgmtd, options }));
+        assert_eq!(of("fuse.other", "weft@127.0.0.1:7610"), None);
+        assert_eq!(of("fuse.weft", "127.0.0.1:7610"), None);
+        assert_eq!(of("ext4", "/dev/vda"), None);
     }
 
     #[test]
@@ -182,8 +120,9 @@ mod tests {
         for text in ["out/", "out/.", "out/.."] {
             assert_eq!(place(&real.join(text)), None, "{text}");
         }
-        let lines = format!("1 1 0:1 / / rw - ext4 x rw\n2 1 0:2 / {} rw - fuse.weft weft@h:1 rw\n", real.display());
-        let holds = |path: &Path| place(path).is_some_and(|place| holder(lines.as_bytes(), &place).is_some());
+        let all = [mount(Path::new("/"), "ext4", "x"), mount(&real, "fuse.weft", "weft@h:1")];
+        let on_ours = |place: &Path| holder(&all, place).and_then(ours).is_some();
+        let holds = |path: &Path| place(path).is_some_and(|place| on_ours(&place));
         assert!(holds(&real.join("same/out")) && holds(&real) && !holds(&folder.path().join("..").join("x")));
     }
 

@@ -1,14 +1,13 @@
 //! Waits until a cluster that was started answers through its mount, or says what stands in the way.
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use conf::file_system;
 use serde::Serialize;
 
 use super::dir::{ClusterDir, Spec};
@@ -194,12 +193,7 @@ pub(crate) fn ask_for(mount: &Path, limit: Duration) -> Option<io::Result<()>> {
 }
 
 fn ask(mount: &Path) -> io::Result<()> {
-    let path = CString::new(mount.as_os_str().as_bytes())?;
-    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` ends in zero, `answer` has room for what the call writes, and both live through it.
-    if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    file_system::statvfs(mount)?;
     let unlikely: PathBuf = mount.join(format!(".weft-ready-{}", std::process::id()));
     match std::fs::symlink_metadata(unlikely) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

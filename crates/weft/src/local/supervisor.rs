@@ -361,7 +361,7 @@ async fn end(process: &Process, child: &mut Child) {
         if let Some(Mounting { point, mgmtd }) = &process.mount
             && let Ok(Some(_)) = mounts::of_cluster(point, mgmtd)
         {
-            let _ = mounts::unmount(point, true);
+            let _ = fuse::unmount(point, true);
         }
     }
 }
@@ -369,7 +369,7 @@ async fn end(process: &Process, child: &mut Child) {
 async fn unmount(Mounting { point, mgmtd }: &Mounting) {
     let begin = Instant::now();
     while let Ok(Some(_)) = mounts::of_cluster(point, mgmtd) {
-        match mounts::unmount(point, begin.elapsed() > MOUNT_PATIENCE) {
+        match fuse::unmount(point, begin.elapsed() > MOUNT_PATIENCE) {
             Ok(()) => return,
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => sleep(Duration::from_millis(100)).await,
             Err(error) => return tracing::error!("cannot unmount {}: {error}", point.display()),

@@ -89,7 +89,7 @@ impl FileSystem for Odd {
         rmdir(parent: InodeId, name: Name) -> ();
         rename(source: (InodeId, Name), target: (InodeId, Name), flags: u32) -> ();
         link(inode: InodeId, parent: InodeId, name: Name) -> Entry;
-        open(inode: InodeId, flags: u32, kill: bool) -> Opened;
+        open(inode: InodeId, flags: u32) -> Opened;
         create(parent: InodeId, name: Name, mode: u32, flags: u32) -> (Entry, Opened);
         flush(inode: InodeId, handle: u64, lock_owner: u64) -> ();
         release(inode: InodeId, handle: u64, flags: u32) -> ();
