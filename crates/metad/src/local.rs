@@ -101,7 +101,7 @@ impl LocalShard {
             identity: identity(&config.key, config.incarnation),
             limits: net::Limits { requests: 4096, ..net::Limits::default() },
             ring: ring::Config { cpu: config.cpu, ..ring::Config::default() },
-            dir: config.dir.clone(),
+            place: home.place().clone(),
             target: TARGET,
             shard: ShardId(0),
             session_expiry: config.session_expiry,

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use cluster::event::{Report, TargetRegistration};
 use conf::identity::{Expect, Home, IDENTITY_FILE, Identity, Service};
+use conf::place::Place;
 use conf::{Fatal, page_cache};
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use kv::{Kept, Kv, KvError};
@@ -130,16 +131,17 @@ pub(crate) fn reporter(seats: &[&Seat]) -> control::node::Reporter {
         devices.iter().filter(|device| **device == own).count().max(1) as u64
     };
     let place = |seat: &Seat| {
-        let dir = seat.home.dir();
-        (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers(dir))
+        let place = seat.home.place().clone();
+        let sharers = sharers(place.path());
+        (place, seat.identity().target_id.is_none(), sharers)
     };
-    let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
-    Box::new(move || places.iter().map(|(dir, empty, sharers)| report(dir, *empty, *sharers)).collect())
+    let places: Vec<(Place, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
+    Box::new(move || places.iter().map(|(place, empty, sharers)| report(place, *empty, *sharers)).collect())
 }
 
 /// Targets on one file system have equal parts of it.
-fn report(dir: &Path, empty: bool, sharers: u64) -> Report {
-    match look(dir) {
+fn report(place: &Place, empty: bool, sharers: u64) -> Report {
+    match look(place) {
         Found::There(whole) => {
             let capacity = Capacity {
                 total_bytes: whole.total_bytes / sharers,
@@ -149,7 +151,7 @@ fn report(dir: &Path, empty: bool, sharers: u64) -> Report {
             };
             Report { capacity, failing: false, empty }
         }
-        Found::Gone => Report { failing: true, ..Report::default() },
+        Found::Gone | Found::Replaced => Report { failing: true, ..Report::default() },
     }
 }
 

@@ -272,7 +272,7 @@ impl Server {
                 spin: config.spin.0,
                 ..ring::Config::default()
             },
-            dir: home.dir().to_path_buf(),
+            place: home.place().clone(),
             target,
             shard,
             session_expiry: config.session_expiry.0,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use cluster::map::ClusterMap;
+use conf::place::Place;
 use control::View;
 use kv::Kv;
 use kv::rocks::RocksKv;
@@ -51,7 +52,7 @@ pub struct Setup {
     pub limits: net::Limits,
     pub ring: ring::Config,
     /// The target's directory, which is watched.
-    pub dir: PathBuf,
+    pub place: Place,
     pub target: TargetId,
     pub shard: ShardId,
     pub session_expiry: Duration,
@@ -198,7 +199,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         seed: setup.identity.incarnation,
         session_expiry_ms: u64::try_from(setup.session_expiry.as_millis()).unwrap_or(u64::MAX),
         lease_term_ms: u64::try_from(setup.lease_term.as_millis()).unwrap_or(u64::MAX),
-        root_owner: owner_of(&setup.dir)?,
+        root_owner: owner_of(setup.place.path())?,
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, telemetry::clock::now(), 0).context("cannot open the shard")?;
@@ -234,7 +235,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(tasks::split(Rc::clone(&core)));
     ring::spawn(tasks::end(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
-    ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes));
+    ring::spawn(space::watch(Rc::clone(&core), setup.place, setup.reserve_bytes));
     ring::spawn(removal.run());
     ring::spawn(spill.run());
     ring::spawn(fencing.run());

@@ -337,6 +337,7 @@ impl Opening {
 /// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
 fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Target>, Fatal> {
     let target = Target::new(home.dir().to_path_buf(), opening.reserve);
+    target.set_place(home.place().clone());
     if let Some(id) = home.identity().target_id {
         target.set_id(id);
     }

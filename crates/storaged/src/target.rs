@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
 use conf::Fatal;
+use conf::place::Place;
 use ring::Helpers;
 use types::error::Errno;
 use types::id::TargetId;
@@ -42,6 +43,9 @@ pub(crate) enum Health {
     /// The directory or its identity is gone: every request is refused with `EIO`, since "no such object" would be
     /// taken for a hole.
     Vanished,
+    /// Another directory has its name: refused as well, since the lanes have the one open that is out of sight, and the
+    /// next start would serve the other one.
+    Replaced,
 }
 
 impl Health {
@@ -50,7 +54,8 @@ impl Health {
             0 => Self::Good,
             1 => Self::ReadOnly,
             2 => Self::Failing,
-            _ => Self::Vanished,
+            3 => Self::Vanished,
+            _ => Self::Replaced,
         }
     }
 }
@@ -60,6 +65,8 @@ pub(crate) struct Target {
     /// Given by mgmtd at the first registration.
     id: OnceLock<TargetId>,
     pub(crate) path: PathBuf,
+    /// The directory that the lanes have open. Of one without an identity, in tests, it is not known.
+    place: OnceLock<Place>,
     /// Bytes that stay free for others on the same file system.
     reserve_bytes: u64,
     total_bytes: AtomicU64,
@@ -100,6 +107,7 @@ impl Target {
         Self {
             id: OnceLock::new(),
             path,
+            place: OnceLock::new(),
             reserve_bytes,
             total_bytes: AtomicU64::new(0),
             available_bytes: AtomicU64::new(0),
@@ -133,6 +141,15 @@ impl Target {
         let _ = self.id.set(id);
     }
 
+    /// It is this directory from here on, and no other one that has its path.
+    pub(crate) fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        self.place.get().map_or(Ok(()), Place::check)
+    }
+
     /// Bytes that stay free for others.
     pub(crate) fn reserve(&self) -> u64 {
         self.reserve_bytes
@@ -153,8 +170,9 @@ impl Target {
     /// Notes on its disk, before this returns, that it is served from here on. Waits for the disk, the first time.
     ///
     /// # Errors
-    /// As [`Begun::serve`].
+    /// As [`Begun::serve`], and where another directory is in its place by now.
     pub(crate) fn serve(&self) -> io::Result<()> {
+        self.check_place()?;
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(begun) = &*begun {
             begun.serve(&self.path).map_err(|fatal| io::Error::other(fatal.message))?;
@@ -236,9 +254,9 @@ impl Target {
     /// Whether any request can be served at all.
     ///
     /// # Errors
-    /// `EIO` where the directory vanished.
+    /// `EIO` where the directory vanished, or another one is in its place.
     pub(crate) fn check_present(&self) -> Result<(), Errno> {
-        if self.health() == Health::Vanished { Err(Errno::EIO) } else { Ok(()) }
+        if matches!(self.health(), Health::Vanished | Health::Replaced) { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Takes `bytes` of new data from the free space above the reserve.
@@ -324,6 +342,9 @@ impl Target {
             Health::ReadOnly => tracing::error!(%target, %path, what, "target is read-only: changes are refused"),
             Health::Failing => tracing::error!(%target, %path, what, "target answers with input/output errors"),
             Health::Vanished => tracing::error!(%target, %path, what, "target's directory vanished: it is not served"),
+            Health::Replaced => tracing::error!(
+                %target, %path, what, "target's directory was replaced: put it back, or start the service again to serve this one"
+            ),
         }
     }
 
@@ -335,6 +356,11 @@ impl Target {
         };
         if let Err(error) = std::fs::symlink_metadata(identity_file) {
             return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
+        }
+        match self.place.get().map_or(Ok(true), Place::is_kept) {
+            Ok(true) => {}
+            Ok(false) => return self.set_health(Health::Replaced, "another directory is in its place"),
+            Err(error) => return self.set_health(Health::Vanished, &error.to_string()),
         }
         let block = statvfs.f_frsize;
         self.total_bytes.store(statvfs.f_blocks * block, Ordering::Relaxed);
@@ -388,6 +414,10 @@ impl losses::Ending for Arc<Target> {
 
     fn is_served(&self) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        Target::check_place(self)
     }
 
     fn has_failed(&self) -> bool {
@@ -482,6 +512,43 @@ mod tests {
         std::fs::rename(dir.path().join("away"), &path).expect("renamed");
         target.probe(&path);
         assert_eq!(target.health(), Health::Good);
+    }
+
+    #[test]
+    fn another_directory_in_its_place_is_neither_served_nor_written() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (path, away) = (dir.path().join("target"), dir.path().join("away"));
+        let make = |text: &str| {
+            std::fs::create_dir(&path).expect("made");
+            std::fs::write(path.join("identity.toml"), "").expect("written");
+            std::fs::write(path.join("written.toml"), text).expect("written");
+        };
+        make("epoch = 'x'\ncomplete = true\nlost_before = 1\n");
+        let target = Arc::new(target(&path, 0));
+        target.set_place(Place::of(&path).expect("there"));
+        target.begin(7).expect("begun");
+        let probe = || {
+            target.probe(&path.join("identity.toml"));
+            (target.health(), target.check_present())
+        };
+        std::fs::rename(&path, &away).expect("renamed");
+        make("of a copy");
+        assert_eq!(probe(), (Health::Replaced, Err(Errno::EIO)));
+        assert!(target.serve().is_err(), "it was replaced before it was served");
+        std::fs::rename(&path, dir.path().join("copy")).expect("renamed");
+        assert_eq!(probe(), (Health::Vanished, Err(Errno::EIO)));
+        std::fs::rename(&away, &path).expect("renamed");
+        assert_eq!(probe(), (Health::Good, Ok(())));
+        target.serve().expect("noted");
+        let is_complete = |path: &Path| {
+            std::fs::read_to_string(path.join("written.toml")).expect("there").contains("complete = true")
+        };
+        assert!(!is_complete(&path));
+        std::fs::rename(&path, &away).expect("renamed");
+        make("complete = false");
+        end_all(vec![target]);
+        assert_eq!(std::fs::read_to_string(path.join("written.toml")).expect("there"), "complete = false");
+        assert!(!is_complete(&away));
     }
 
     #[test]
