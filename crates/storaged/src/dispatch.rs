@@ -186,8 +186,7 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
         }
         Op::TargetStat => {
             // The header's group decides; the body's is there for people who read a trace.
-            let outcome = decode::<TargetStat>(&body).and_then(|_| served.target_stat().map_err(Status::Errno));
-            reply(responder, outcome)
+            reply(responder, decode::<TargetStat>(&body).map(|_| served.target_stat()))
         }
         Op::BenchStart => reply(responder, bench_start(target, &body)),
         Op::BenchStatus => reply(responder, decode(&body).map(|BenchStatus {}| target.bench.status())),

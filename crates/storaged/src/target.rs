@@ -233,9 +233,12 @@ impl Target {
     }
 
     /// This target's part of its file system, so that the sum over the targets of a node counts each file system once.
-    /// The reserve is taken off what is free.
+    /// The reserve is taken off what is free. One that is away has none.
     #[must_use]
     pub(crate) fn capacity(&self) -> Capacity {
+        if self.check_present().is_err() {
+            return Capacity::default();
+        }
         let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers();
         Capacity {
             total_bytes: part(&self.total_bytes),
@@ -509,9 +512,11 @@ mod tests {
         std::fs::rename(&path, dir.path().join("away")).expect("renamed");
         target.probe(&path);
         assert_eq!((target.health(), target.check_present()), (Health::Vanished, Err(Errno::EIO)));
+        assert_eq!(target.capacity(), Capacity::default(), "nobody can use it");
         std::fs::rename(dir.path().join("away"), &path).expect("renamed");
         target.probe(&path);
         assert_eq!(target.health(), Health::Good);
+        assert!(target.capacity().free_bytes > 0);
     }
 
     #[test]

@@ -420,6 +420,27 @@ fn strangers_generations_and_lanes_are_refused() {
     node.stop().expect("it stops");
 }
 
+/// Else no mount could say how much space there is on the other targets.
+#[test]
+fn a_target_that_is_away_has_no_space_and_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, away) = (dir.path().join("target"), dir.path().join("away"));
+    std::fs::create_dir(&path).expect("made");
+    let node = start(&path);
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        let free = async || client.call(object(1), &TargetStat { group: GROUP }).await.map(|stat| stat.free_bytes);
+        assert!(free().await.expect("told") > 0);
+        std::fs::rename(&path, &away).expect("moved");
+        assert!(!node.probe());
+        assert_eq!(client.read(object(1), 0, 1).await.err(), Some(errno(Errno::EIO)));
+        assert_eq!(free().await, Ok(0));
+        std::fs::rename(&away, &path).expect("moved back");
+        assert!(node.probe() && free().await.expect("told") > 0);
+    });
+    node.stop().expect("it stops");
+}
+
 #[test]
 fn no_space_is_told_and_passes() {
     let dir = tempfile::tempdir().expect("a directory");
