@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -75,6 +76,7 @@ pub struct LocalShard {
     address: SocketAddr,
     view: View,
     metrics: Metrics,
+    refusing: Arc<AtomicBool>,
 }
 
 impl LocalShard {
@@ -95,6 +97,7 @@ impl LocalShard {
             ring::op::listen((Ipv4Addr::LOCALHOST, config.port).into()).context("cannot listen")?;
         let view = View::new(map(config, address.port()), Arc::new(capacities(config)));
         let metrics = Metrics::new("metad");
+        let refusing = Arc::default();
         let setup = Setup {
             store,
             listener,
@@ -107,6 +110,7 @@ impl LocalShard {
             session_expiry: config.session_expiry,
             lease_term: config.lease_term,
             sync_interval: config.sync_interval,
+            refusing: Arc::clone(&refusing),
             reserve_bytes: config.reserve_bytes,
             bounds: namespace::shard::Limits::default(),
             metrics: metrics.clone(),
@@ -114,7 +118,7 @@ impl LocalShard {
             fail_points: None,
         };
         let thread = ShardThread::start(setup, || ())?;
-        Ok(Self { thread, home, address, view, metrics })
+        Ok(Self { thread, home, address, view, metrics, refusing })
     }
 
     #[must_use]
@@ -136,6 +140,12 @@ impl LocalShard {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Whether it took changes when it last looked, as the heartbeats of a node say.
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        !self.refusing.load(Ordering::Relaxed)
     }
 
     /// Gives the shard another map, as the management service would.

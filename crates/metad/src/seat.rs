@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::capacity::Capacity;
@@ -31,6 +33,8 @@ pub(crate) struct Seat {
     /// Until the shard's thread takes it.
     pub(crate) idle: Option<(RocksKv, OwnedFd)>,
     pub(crate) thread: Option<ShardThread>,
+    /// The shard takes no changes, as it finds itself.
+    pub(crate) refusing: Arc<AtomicBool>,
     /// Unlocked last.
     pub(crate) home: Home,
 }
@@ -62,7 +66,8 @@ pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fata
             init: config.init,
         })?;
         let store = open_store(config, &home)?;
-        seats.push(Seat { port: address.port(), idle: Some((store, listener)), thread: None, home });
+        let (port, idle) = (address.port(), Some((store, listener)));
+        seats.push(Seat { port, idle, thread: None, refusing: Arc::default(), home });
     }
     Ok(seats)
 }
@@ -130,18 +135,30 @@ pub(crate) fn reporter(seats: &[&Seat]) -> control::node::Reporter {
         let own = device(dir);
         devices.iter().filter(|device| **device == own).count().max(1) as u64
     };
-    let place = |seat: &Seat| {
-        let place = seat.home.place().clone();
-        let sharers = sharers(place.path());
-        (place, seat.identity().target_id.is_none(), sharers)
+    let reported = |seat: &Seat| Reported {
+        place: seat.home.place().clone(),
+        refusing: Arc::clone(&seat.refusing),
+        empty: seat.identity().target_id.is_none(),
+        sharers: sharers(seat.home.dir()),
     };
-    let places: Vec<(Place, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
-    Box::new(move || places.iter().map(|(place, empty, sharers)| report(place, *empty, *sharers)).collect())
+    let all: Vec<Reported> = seats.iter().map(|seat| reported(seat)).collect();
+    Box::new(move || all.iter().map(report).collect())
 }
 
-/// Targets on one file system have equal parts of it.
-fn report(place: &Place, empty: bool, sharers: u64) -> Report {
-    match look(place) {
+/// What is reported of one place.
+struct Reported {
+    place: Place,
+    refusing: Arc<AtomicBool>,
+    empty: bool,
+    /// How many of this node are on its file system, itself counted.
+    sharers: u64,
+}
+
+/// Targets on one file system have equal parts of it. One of which nothing can be changed is ill, however its file system
+/// looks: others get what is new.
+fn report(reported: &Reported) -> Report {
+    let (sharers, empty) = (reported.sharers, reported.empty);
+    match look(&reported.place) {
         Found::There(whole) => {
             let capacity = Capacity {
                 total_bytes: whole.total_bytes / sharers,
@@ -149,7 +166,7 @@ fn report(place: &Place, empty: bool, sharers: u64) -> Report {
                 total_inodes: whole.total_inodes / sharers,
                 free_inodes: whole.free_inodes / sharers,
             };
-            Report { capacity, failing: false, empty }
+            Report { capacity, failing: reported.refusing.load(Ordering::Relaxed), empty }
         }
         Found::Gone | Found::Replaced => Report { failing: true, ..Report::default() },
     }
@@ -223,6 +240,18 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_shard_that_takes_no_changes_is_reported_as_failing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(IDENTITY_FILE), "").expect("written");
+        let place = Place::of(dir.path()).expect("there");
+        let reported = Reported { place, refusing: Arc::default(), empty: true, sharers: 1 };
+        assert!(!report(&reported).failing);
+        reported.refusing.store(true, Ordering::Relaxed);
+        let ill = report(&reported);
+        assert!(ill.failing && ill.empty && ill.capacity.total_bytes > 0);
+    }
 
     #[test]
     fn shards_that_the_configuration_leaves_out_are_refused() {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -279,6 +280,7 @@ impl Server {
             // Whoever is not heard of loses its leases before its session.
             lease_term: config.lease_term.0.min(config.session_expiry.0 / 2),
             sync_interval: config.sync_interval.0,
+            refusing: Arc::clone(&seat.refusing),
             reserve_bytes: config.reserve.0,
             bounds: namespace::shard::Limits {
                 sessions: config.sessions_max,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Setup {
     pub session_expiry: Duration,
     pub lease_term: Duration,
     pub sync_interval: Duration,
+    /// Hears from the shard whether it takes no changes.
+    pub refusing: Arc<AtomicBool>,
     /// Free space below which nothing may grow.
     pub reserve_bytes: u64,
     /// Bounds of the shard's memory.
@@ -235,7 +238,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(tasks::split(Rc::clone(&core)));
     ring::spawn(tasks::end(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
-    ring::spawn(space::watch(Rc::clone(&core), setup.place, setup.reserve_bytes));
+    ring::spawn(space::watch(Rc::clone(&core), setup.place, setup.reserve_bytes, setup.refusing));
     ring::spawn(removal.run());
     ring::spawn(spill.run());
     ring::spawn(fencing.run());

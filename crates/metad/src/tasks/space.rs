@@ -2,6 +2,8 @@
 //! failed can go on.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
@@ -41,9 +43,10 @@ pub(crate) fn look(place: &Place) -> Found {
     }
 }
 
-pub(crate) async fn watch(core: Rc<Core>, place: Place, reserve_bytes: u64) {
+/// `refusing` hears whether the shard takes no changes.
+pub(crate) async fn watch(core: Rc<Core>, place: Place, reserve_bytes: u64, refusing: Arc<AtomicBool>) {
     let (condition, is_replaced) = (Condition::Good, false);
-    let mut watch = Watch { place, reserve_bytes, condition, is_replaced, attempts: 0, pause: 0 };
+    let mut watch = Watch { place, reserve_bytes, refusing, condition, is_replaced, attempts: 0, pause: 0 };
     loop {
         let place = watch.place.clone();
         let found = ring::op::unblock(move || look(&place)).await;
@@ -56,6 +59,7 @@ pub(crate) async fn watch(core: Rc<Core>, place: Place, reserve_bytes: u64) {
 struct Watch {
     place: Place,
     reserve_bytes: u64,
+    refusing: Arc<AtomicBool>,
     condition: Condition,
     is_replaced: bool,
     /// To open the failed store, so far, and looks until the next.
@@ -72,6 +76,7 @@ impl Watch {
         };
         let is_replaced = found == Found::Replaced;
         core.set_space(condition, capacity.total_bytes, capacity.free_bytes);
+        self.refusing.store(!core.takes_changes(), Ordering::Relaxed);
         if (condition, is_replaced) == (self.condition, self.is_replaced) {
             return;
         }
