@@ -159,12 +159,15 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
             Err(status) => reply::<Empty>(responder, Err(status)),
         },
         Op::Write => {
-            metrics.written.inc_by(payload.len() as u64);
+            let length = payload.len() as u64;
             let write = async |m: Write| {
                 let data = Data { bytes: payload, sums, durable: m.durable };
                 served.write(&m, data).await
             };
-            reply(responder, on_object(share, &body, write).await)
+            let written = on_object(share, &body, write).await;
+            // What was refused is not there, and may come again.
+            metrics.written.inc_by(if written.is_ok() { length } else { 0 });
+            reply(responder, written)
         }
         Op::Truncate => reply(responder, on_object(share, &body, async |m: Truncate| served.truncate(&m).await).await),
         Op::Sync => {
