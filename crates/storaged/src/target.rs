@@ -19,6 +19,7 @@ use crate::bench::Bench;
 use crate::losses::{self, Begun};
 use crate::object_table::first_version;
 use crate::pulse::Pulse;
+use crate::silence::{self, Silence};
 use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
@@ -96,6 +97,8 @@ pub(crate) struct Target {
     has_failed: AtomicBool,
     pub(crate) bench: Bench,
     pub(crate) pulse: Arc<Pulse>,
+    silence: Silence,
+    silence_told: AtomicBool,
     /// For calls that block: of this target alone, so that its disk holds up no other.
     pub(crate) helpers: Helpers,
     pub(crate) syncer: Syncer,
@@ -125,6 +128,8 @@ impl Target {
             has_failed: AtomicBool::new(false),
             bench: Bench::default(),
             pulse: Arc::new(Pulse::new(Instant::now())),
+            silence: Silence::default(),
+            silence_told: AtomicBool::new(false),
             helpers: Helpers::new("helper", HELPERS_MAX),
             syncer: Syncer::new(),
         }
@@ -349,6 +354,31 @@ impl Target {
                 %target, %path, what, "target's directory was replaced: put it back, or start the service again to serve this one"
             ),
         }
+    }
+
+    /// Probes it, and asks the disk itself where this ends nothing of what it has to do: most of what a probe asks for the
+    /// kernel has in its memory. May block for as long as the disk does, which others hear of by [`Self::hangs`].
+    pub(crate) fn look(&self, identity_file: &Path) {
+        self.silence.during(|| {
+            self.probe(identity_file);
+            if self.pulse.is_still(Instant::now()) && self.check_present().is_ok() {
+                // An error is an answer, which who needs the disk gets as well.
+                let _ = silence::read_past_cache(identity_file);
+            }
+        });
+        if self.silence_told.swap(false, Ordering::Relaxed) {
+            tracing::info!(target = %self.id(), path = %self.path.display(), "target's disk answers again");
+        }
+    }
+
+    /// Whether the disk says neither yes nor no; the first time it is logged. Waits for nobody.
+    pub(crate) fn hangs(&self, now: Instant) -> bool {
+        let hangs = self.silence.is_long(now);
+        if hangs && !self.silence_told.swap(true, Ordering::Relaxed) {
+            let (target, path) = (self.id(), self.path.display());
+            tracing::error!(%target, %path, "target's disk hangs, see the kernel's log: what is asked of it has to wait");
+        }
+        hangs
     }
 
     /// Looks at the file system under the target. May block for as long as the disk does.
