@@ -166,7 +166,7 @@ impl Client {
         let mut found = Vec::with_capacity(runs.len());
         for run in runs {
             let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-            let outcome = until_ending(caller, &ladder, pin!(run.what.promise.outcome())).await?;
+            let outcome = until_ending(caller, &ladder, pin!(run.what.promise.outcome()), || {}).await?;
             let Some(Outcome { parts: Some(parts), is_full }) = outcome else { return Ok(None) };
             if !is_full && !is_hole() {
                 return Ok(None);

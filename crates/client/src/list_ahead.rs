@@ -122,7 +122,7 @@ impl Client {
     pub(crate) async fn listed_ahead(&self, caller: &Caller<'_>, directory: InodeId) -> Result<Option<Listing>, Errno> {
         let Some(promise) = self.shared.list_ahead.take(directory) else { return Ok(None) };
         let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
-        let page = until_ending(caller, &ladder, pin!(promise.outcome())).await?.flatten();
+        let page = until_ending(caller, &ladder, pin!(promise.outcome()), || {}).await?.flatten();
         drop(promise);
         let (listings, board, now) = (&self.shared.listings, &self.shared.board, Instant::now());
         let page = page.filter(|page| listings.goes_on(board, directory, page.begun, page.changes, now));

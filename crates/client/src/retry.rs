@@ -94,6 +94,9 @@ const DELAY_MIN: Duration = Duration::from_millis(2);
 const DELAY_MAX: Duration = Duration::from_millis(200);
 /// An operation that has waited so long is worth a log line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// So is one whose attempt has neither failed nor come back for so long: what has to wait for a sync, or for another client,
+/// takes seconds where all is well.
+const LATE: Duration = Duration::from_secs(10);
 
 /// One operation's attempts.
 #[derive(Debug)]
@@ -102,6 +105,7 @@ pub(crate) struct Ladder {
     bound: Duration,
     pauses: Pauses,
     reported: bool,
+    said_late: Cell<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +120,8 @@ pub(crate) enum Step {
 
 impl Ladder {
     pub(crate) fn new(now: Instant, bound: Duration) -> Self {
-        Self { started: now, bound, pauses: Pauses::new(DELAY_MIN, DELAY_MAX), reported: false }
+        let pauses = Pauses::new(DELAY_MIN, DELAY_MAX);
+        Self { started: now, bound, pauses, reported: false, said_late: Cell::new(false) }
     }
 
     pub(crate) fn waited(&self, now: Instant) -> Duration {
@@ -125,6 +130,11 @@ impl Ladder {
 
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.waited(now) >= self.bound
+    }
+
+    /// True once, where an attempt is still waited for after [`LATE`].
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.waited(now) >= LATE && !self.said_late.replace(true)
     }
 
     /// An attempt that may wait for long has failed. Where it had reached the server, this was there until now: the bound
@@ -190,6 +200,14 @@ mod tests {
         sent.goes(after(60));
         ladder.has_waited(after(60), &sent, &Failure::Busy);
         assert_eq!(ladder.after(after(60), &Failure::Busy), Step::GiveUp, "it has never waited");
+    }
+
+    #[test]
+    fn what_neither_fails_nor_comes_back_is_late_once() {
+        let start = Instant::now();
+        let ladder = Ladder::new(start, Duration::from_secs(60));
+        let late: Vec<u64> = (0..60).filter(|&second| ladder.is_late(start + Duration::from_secs(second))).collect();
+        assert_eq!(late, [LATE.as_secs()]);
     }
 
     #[test]

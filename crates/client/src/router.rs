@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use net::{Answer, CallError, Connection, Limits, Peer, To};
 use ring::buf::{Buf, Slice};
 use rustc_hash::FxHashMap;
 use telemetry::names;
+use telemetry::seldom::Seldom;
 use tracing::{error, warn};
 use types::error::Errno;
 use types::id::{Epoch, GroupId, InodeId, ObjectId, ShardId};
@@ -36,6 +37,9 @@ const MAP_LATE: Duration = Duration::from_secs(2);
 /// Bytes of payloads that one thread may have in memory shared with servers of this host; what is more goes over
 /// sockets. Address space alone, until it is used.
 const SHARED_MAX: usize = 64 << 20;
+
+/// Log lines of requests that nobody answers: each program that needs a disk which hangs has its own.
+static LATE: LazyLock<Seldom> = LazyLock::new(|| Seldom::every(Duration::from_secs(10)));
 
 /// One thread's client: connections of its own on this thread's ring.
 pub struct Client {
@@ -147,7 +151,8 @@ impl Client {
         loop {
             // Pinned where it is made: it is some kilobytes, and to move it costs as much as a short request.
             let attempt = pin!(self.attempt(destination, request, payloads, sent));
-            let failure = match until_ending(caller, &ladder, attempt).await? {
+            let late = || self.tell_late(destination, C::OP);
+            let failure = match until_ending(caller, &ladder, attempt, late).await? {
                 Some(Ok(answer)) => {
                     unanswered.is_over.set(true);
                     return Ok(answer);
@@ -479,14 +484,31 @@ impl Client {
         }
     }
 
+    /// It is there, and does not answer: most likely its disk does not either.
+    fn tell_late(&self, destination: Destination, op: Op) {
+        if let Some(left_out) = LATE.is_due(Instant::now()) {
+            warn!(op = op.name(), left_out, "waiting for {}: no answer yet", self.describe(destination));
+        }
+    }
+
+    /// Of a node with many disks also whose one is needed.
     fn describe(&self, destination: Destination) -> String {
-        match self.route(destination) {
+        let route = self.route(destination);
+        let what = match destination {
+            Destination::Shard(shard) => format!("shard {shard}"),
+            Destination::Object(group, _) | Destination::Lane(group, _) => {
+                let map = self.map.borrow();
+                let target = map.groups.get(&group).and_then(|group| group.members.first());
+                target.map_or_else(|| format!("group {group}"), |target| format!("target {target}"))
+            }
+        };
+        match route {
             Some(route) => {
                 let addresses = self.lane(&route, destination).peer.addresses();
                 let addresses = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                format!("node {} ({addresses})", route.node)
+                format!("{what} of node {} ({addresses})", route.node)
             }
-            None => format!("{destination:?}"),
+            None => what,
         }
     }
 }
@@ -532,11 +554,13 @@ impl Drop for Unanswered<'_, '_> {
     }
 }
 
-/// Waits for `attempt`; `None` when the ladder's bound is over first, `EINTR` when the caller ends.
+/// Waits for `attempt`; `None` when the ladder's bound is over first, `EINTR` when the caller ends. `late` is called once
+/// where that takes long.
 pub(crate) async fn until_ending<F: Future>(
     caller: &Caller<'_>,
     ladder: &Ladder,
     mut attempt: Pin<&mut F>,
+    late: impl Fn(),
 ) -> Result<Option<F::Output>, Errno> {
     let mut check: Option<ring::Tick> = None;
     std::future::poll_fn(move |cx| {
@@ -552,8 +576,12 @@ pub(crate) async fn until_ending<F: Future>(
             if caller.is_ending() {
                 return Poll::Ready(Err(Errno::EINTR));
             }
-            if ladder.is_over(Instant::now()) {
+            let now = Instant::now();
+            if ladder.is_over(now) {
                 return Poll::Ready(Ok(None));
+            }
+            if ladder.is_late(now) {
+                late();
             }
         }
     })
@@ -566,6 +594,25 @@ mod tests {
 
     use super::*;
     use crate::test_client;
+
+    #[test]
+    fn what_takes_long_is_told_once_by_its_name() {
+        test_client::run(async |client| {
+            let caller = Caller::patient(Credentials::default());
+            let told = Cell::new(0);
+            let begun = Instant::now().checked_sub(Duration::from_secs(20)).expect("the machine runs for longer");
+            for (ladder, times) in
+                [(Ladder::new(begun, Duration::MAX), 1), (Ladder::new(ring::now(), Duration::MAX), 0)]
+            {
+                told.set(0);
+                let attempt = pin!(ring::sleep(Duration::from_millis(500)));
+                let ended = until_ending(&caller, &ladder, attempt, || told.set(told.get() + 1)).await;
+                assert_eq!((ended, told.get()), (Ok(Some(())), times));
+            }
+            assert_eq!(client.describe(Destination::Shard(ShardId(7))), "shard 7");
+            assert_eq!(client.describe(Destination::Lane(GroupId(7), 0)), "group 7");
+        });
+    }
 
     /// A lease runs out while what was kept back under it is being written: `ring::timeout` drops the request.
     #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use types::id::{NodeId, TargetId};
@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::atomic;
 use crate::fatal::{Fatal, Unopened};
 use crate::lock::{DirLock, LOCK_FILE};
+use crate::place::Place;
 
 /// Name of the identity file.
 pub const IDENTITY_FILE: &str = "identity.toml";
@@ -89,7 +90,7 @@ pub struct Expect<'a> {
 /// A directory that is locked and known to be the right one.
 #[derive(Debug)]
 pub struct Home {
-    dir: PathBuf,
+    place: Place,
     identity: Identity,
     _lock: DirLock,
 }
@@ -102,24 +103,26 @@ impl Home {
     pub fn open(expect: &Expect<'_>) -> Result<Self, Unopened> {
         let dir = expect.dir;
         make_missing(expect)?;
+        // Before the lock, and all that a service opens there: where another directory takes its name in between, it is told.
+        let place = Place::of(dir).map_err(|error| Unopened::Away(cannot_use(dir, &error)))?;
         let path = dir.join(IDENTITY_FILE);
         if !path.try_exists().map_err(|error| Unopened::Away(cannot_use(dir, &error)))? {
-            return Self::make(expect);
+            return Self::make(expect, place);
         }
         let lock = DirLock::take(dir)?;
         let identity = understand(&path)?;
         expect.check(&identity).map_err(Unopened::Wrong)?;
         close_to_others(dir).map_err(|error| Unopened::Away(cannot_use(dir, &error)))?;
-        Ok(Self { dir: dir.to_owned(), identity, _lock: lock })
+        Ok(Self { place, identity, _lock: lock })
     }
 
     /// Of a directory without an identity.
-    fn make(expect: &Expect<'_>) -> Result<Self, Unopened> {
+    fn make(expect: &Expect<'_>, place: Place) -> Result<Self, Unopened> {
         let dir = expect.dir;
         refuse_unless_new(expect)?;
         let wrong = |error| Unopened::Wrong(cannot_use(dir, &error));
         let lock = DirLock::take(dir).map_err(|error| Unopened::Wrong(error.into()))?;
-        let mut home = Self { dir: dir.to_owned(), identity: expect.new_identity(), _lock: lock };
+        let mut home = Self { place, identity: expect.new_identity(), _lock: lock };
         home.update(|_| {}).map_err(wrong)?;
         close_to_others(dir).map_err(wrong)?;
         Ok(home)
@@ -127,7 +130,13 @@ impl Home {
 
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.place.path()
+    }
+
+    /// The directory itself, whatever has its name later.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     #[must_use]
@@ -138,13 +147,14 @@ impl Home {
     /// Changes the identity, on disk before this returns.
     ///
     /// # Errors
-    /// Where the file cannot be written; the old one is whole then.
+    /// Where the file cannot be written, or another directory is in its place; the old one is whole then.
     pub fn update(&mut self, change: impl FnOnce(&mut Identity)) -> io::Result<()> {
+        self.place.check()?;
         let mut identity = self.identity.clone();
         change(&mut identity);
         let note = "# Written by Weft. Says what this directory belongs to: do not copy it to another one.\n";
         let text = toml::to_string(&identity).map_err(io::Error::other)?;
-        atomic::write(&self.dir.join(IDENTITY_FILE), format!("{note}{text}").as_bytes())?;
+        atomic::write(&self.dir().join(IDENTITY_FILE), format!("{note}{text}").as_bytes())?;
         self.identity = identity;
         Ok(())
     }

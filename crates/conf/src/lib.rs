@@ -1,5 +1,5 @@
 //! Settings and what lies around a service's directory: units, knobs merged from file, environment and flags, the
-//! directory's lock, identity, page cache and file system, and errors that end the process with one clear line.
+//! directory's lock, identity, place, page cache and file system, and errors that end the process with one clear line.
 //!
 //! A knob is declared once, with [`knobs!`]; file key, flag, environment variable, default and documentation follow.
 
@@ -13,6 +13,7 @@ pub mod knob;
 pub mod load;
 pub mod lock;
 pub mod page_cache;
+pub mod place;
 pub mod template;
 pub mod text;
 pub mod units;

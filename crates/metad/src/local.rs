@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -76,6 +76,7 @@ pub struct LocalShard {
     address: SocketAddr,
     view: View,
     metrics: Metrics,
+    refusing: Arc<AtomicBool>,
 }
 
 impl LocalShard {
@@ -96,18 +97,20 @@ impl LocalShard {
             ring::op::listen((Ipv4Addr::LOCALHOST, config.port).into()).context("cannot listen")?;
         let view = View::new(map(config, address.port()), Arc::new(capacities(config)));
         let metrics = Metrics::new("metad");
+        let refusing = Arc::default();
         let setup = Setup {
             store,
             listener,
             identity: identity(&config.key, config.incarnation),
             limits: net::Limits { requests: 4096, ..net::Limits::default() },
             ring: ring::Config { cpu: config.cpu, ..ring::Config::default() },
-            dir: config.dir.clone(),
+            place: home.place().clone(),
             target: TARGET,
             shard: ShardId(0),
             session_expiry: config.session_expiry,
             lease_term: config.lease_term,
             sync_interval: config.sync_interval,
+            refusing: Arc::clone(&refusing),
             reserve_bytes: config.reserve_bytes,
             sharers: Arc::new(AtomicU64::new(1)),
             bounds: namespace::shard::Limits::default(),
@@ -116,7 +119,7 @@ impl LocalShard {
             fail_points: None,
         };
         let thread = ShardThread::start(setup, || ())?;
-        Ok(Self { thread, home, address, view, metrics })
+        Ok(Self { thread, home, address, view, metrics, refusing })
     }
 
     #[must_use]
@@ -138,6 +141,12 @@ impl LocalShard {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Whether it took changes when it last looked, as the heartbeats of a node say.
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        !self.refusing.load(Ordering::Relaxed)
     }
 
     /// Gives the shard another map, as the management service would.

@@ -46,20 +46,24 @@ fn class(class: CapacityClass) -> SpaceClass {
     }
 }
 
-/// All shards, and those whose nodes seem to be there; of these, where there are some, those with space, or else those that
-/// are not nearly full.
+/// All shards, and those that get new directories: whose nodes seem to be there; of these, where there are some, those whose
+/// targets are good; of these those with space, or else, where there are some, those that are not nearly full.
 pub(crate) fn shards(map: &ClusterMap) -> (Vec<ShardId>, Vec<ShardId>) {
-    let class = |shard| {
+    let targets = |shard| {
         let group = map.route_shard(shard).and_then(|route| map.groups.get(&route.group));
         let members = group.into_iter().flat_map(|group| &group.members);
-        members.filter_map(|member| map.targets.get(member)).map(|target| class(target.class)).max()
+        members.filter_map(|member| map.targets.get(member))
     };
+    let class = |shard| targets(shard).map(|target| class(target.class)).max();
+    let is_well = |shard| targets(shard).all(|target| target.state == TargetState::Good);
     let is_online = |shard| {
         let node = map.route_shard(shard).and_then(|route| map.nodes.get(&route.node));
         node.is_some_and(|node| node.state == NodeState::Online)
     };
     let all: Vec<ShardId> = map.shards.keys().copied().collect();
     let online: Vec<ShardId> = all.iter().copied().filter(|&shard| is_online(shard)).collect();
+    let well: Vec<ShardId> = online.iter().copied().filter(|&shard| is_well(shard)).collect();
+    let online = if well.is_empty() { online } else { well };
     let least = online.iter().map(|&shard| class(shard)).min();
     let good = online.into_iter().filter(|&shard| Some(class(shard)) == least).collect();
     (all, good)
@@ -101,6 +105,21 @@ mod tests {
         assert_eq!(chosen(&map), [2]);
         map.nodes.get_mut(&NodeId(2)).expect("there").state = NodeState::Offline;
         assert_eq!(chosen(&map), [1, 2]);
+    }
+
+    #[test]
+    fn shards_whose_targets_are_bad_get_new_directories_only_where_all_are() {
+        let mut map = storage_map(&[1, 2].map(|id| TestTarget { id: TargetId(id), port: 1 }));
+        map.shards = [(ShardId(0), GroupId(1)), (ShardId(1), GroupId(2))].into();
+        let good = |map: &ClusterMap| shards(map).1.iter().map(|shard| shard.0).collect::<Vec<_>>();
+        map.targets.get_mut(&TargetId(1)).expect("there").state = TargetState::Bad;
+        assert_eq!(good(&map), [1]);
+        map.targets.get_mut(&TargetId(2)).expect("there").class = CapacityClass::Emergency;
+        assert_eq!(good(&map), [1], "it takes something");
+        map.targets.get_mut(&TargetId(2)).expect("there").state = TargetState::Bad;
+        assert_eq!(good(&map), [0]);
+        map.targets.get_mut(&TargetId(2)).expect("there").class = CapacityClass::Normal;
+        assert_eq!(good(&map), [0, 1]);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::event::{Report, TargetRegistration};
 use conf::identity::{Expect, Home, IDENTITY_FILE, Identity, Service};
+use conf::place::Place;
 use conf::{Fatal, page_cache};
 use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
 use kv::{Kept, Kv, KvError};
@@ -33,6 +34,8 @@ pub(crate) struct Seat {
     pub(crate) thread: Option<ShardThread>,
     /// Targets of this service on its file system, as the last reporter has counted them.
     pub(crate) sharers: Arc<AtomicU64>,
+    /// The shard takes no changes, as it finds itself.
+    pub(crate) refusing: Arc<AtomicBool>,
     /// Unlocked last.
     pub(crate) home: Home,
 }
@@ -64,8 +67,9 @@ pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fata
             init: config.init,
         })?;
         let store = open_store(config, &home)?;
-        let (port, idle, sharers) = (address.port(), Some((store, listener)), Arc::new(AtomicU64::new(1)));
-        seats.push(Seat { port, idle, thread: None, sharers, home });
+        let (port, idle) = (address.port(), Some((store, listener)));
+        let (sharers, refusing) = (Arc::new(AtomicU64::new(1)), Arc::default());
+        seats.push(Seat { port, idle, thread: None, sharers, refusing, home });
     }
     Ok(seats)
 }
@@ -133,19 +137,33 @@ pub(crate) fn reporter(seats: &[&Seat]) -> control::node::Reporter {
         let own = device(dir);
         devices.iter().filter(|device| **device == own).count().max(1) as u64
     };
-    let place = |seat: &Seat| {
-        let (dir, sharers) = (seat.home.dir(), sharers(seat.home.dir()));
+    let reported = |seat: &Seat| {
+        let sharers = sharers(seat.home.dir());
         seat.sharers.store(sharers, Ordering::Relaxed);
-        (dir.to_path_buf(), seat.identity().target_id.is_none(), sharers)
+        let (place, refusing) = (seat.home.place().clone(), Arc::clone(&seat.refusing));
+        Reported { place, refusing, empty: seat.identity().target_id.is_none(), sharers }
     };
-    let places: Vec<(PathBuf, bool, u64)> = seats.iter().map(|seat| place(seat)).collect();
-    Box::new(move || places.iter().map(|(dir, empty, sharers)| report(dir, *empty, *sharers)).collect())
+    let all: Vec<Reported> = seats.iter().map(|seat| reported(seat)).collect();
+    Box::new(move || all.iter().map(report).collect())
 }
 
-fn report(dir: &Path, empty: bool, sharers: u64) -> Report {
-    match look(dir) {
-        Found::There(whole) => Report { capacity: part(&whole, sharers), failing: false, empty },
-        Found::Gone => Report { failing: true, ..Report::default() },
+/// What is reported of one place.
+struct Reported {
+    place: Place,
+    refusing: Arc<AtomicBool>,
+    empty: bool,
+    /// How many of this node are on its file system, itself counted.
+    sharers: u64,
+}
+
+/// One of which nothing can be changed is ill, however its file system looks: others get what is new.
+fn report(reported: &Reported) -> Report {
+    match look(&reported.place) {
+        Found::There(whole) => {
+            let failing = reported.refusing.load(Ordering::Relaxed);
+            Report { capacity: part(&whole, reported.sharers), failing, empty: reported.empty }
+        }
+        Found::Gone | Found::Replaced => Report { failing: true, ..Report::default() },
     }
 }
 
@@ -217,6 +235,18 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_shard_that_takes_no_changes_is_reported_as_failing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(IDENTITY_FILE), "").expect("written");
+        let place = Place::of(dir.path()).expect("there");
+        let reported = Reported { place, refusing: Arc::default(), empty: true, sharers: 1 };
+        assert!(!report(&reported).failing);
+        reported.refusing.store(true, Ordering::Relaxed);
+        let ill = report(&reported);
+        assert!(ill.failing && ill.empty && ill.capacity.total_bytes > 0);
+    }
 
     #[test]
     fn shards_that_the_configuration_leaves_out_are_refused() {

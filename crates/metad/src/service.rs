@@ -273,13 +273,14 @@ impl Server {
                 spin: config.spin.0,
                 ..ring::Config::default()
             },
-            dir: home.dir().to_path_buf(),
+            place: home.place().clone(),
             target,
             shard,
             session_expiry: config.session_expiry.0,
             // Whoever is not heard of loses its leases before its session.
             lease_term: config.lease_term.0.min(config.session_expiry.0 / 2),
             sync_interval: config.sync_interval.0,
+            refusing: Arc::clone(&seat.refusing),
             reserve_bytes: config.reserve.0,
             sharers: Arc::clone(&seat.sharers),
             bounds: namespace::shard::Limits {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use cluster::map::ClusterMap;
+use conf::place::Place;
 use control::View;
 use kv::Kv;
 use kv::rocks::RocksKv;
@@ -52,12 +53,14 @@ pub struct Setup {
     pub limits: net::Limits,
     pub ring: ring::Config,
     /// The target's directory, which is watched.
-    pub dir: PathBuf,
+    pub place: Place,
     pub target: TargetId,
     pub shard: ShardId,
     pub session_expiry: Duration,
     pub lease_term: Duration,
     pub sync_interval: Duration,
+    /// Hears from the shard whether it takes no changes.
+    pub refusing: Arc<AtomicBool>,
     /// Free space below which nothing may grow.
     pub reserve_bytes: u64,
     /// How many targets have equal parts of the directory's file system: its metrics tell of one.
@@ -201,7 +204,7 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
         seed: setup.identity.incarnation,
         session_expiry_ms: u64::try_from(setup.session_expiry.as_millis()).unwrap_or(u64::MAX),
         lease_term_ms: u64::try_from(setup.lease_term.as_millis()).unwrap_or(u64::MAX),
-        root_owner: owner_of(&setup.dir)?,
+        root_owner: owner_of(setup.place.path())?,
         limits: setup.bounds,
     };
     let shard = Shard::open(Rc::clone(&store), config, telemetry::clock::now(), 0).context("cannot open the shard")?;
@@ -237,7 +240,8 @@ async fn run(setup: Setup, inbox: Receiver<Order>, ready: std::sync::mpsc::Sende
     ring::spawn(tasks::split(Rc::clone(&core)));
     ring::spawn(tasks::end(Rc::clone(&core)));
     ring::spawn(tasks::answer_synced(Rc::clone(&core), synced));
-    ring::spawn(space::watch(Rc::clone(&core), setup.dir, setup.reserve_bytes, setup.sharers));
+    let (reserve, refusing, sharers) = (setup.reserve_bytes, setup.refusing, setup.sharers);
+    ring::spawn(space::watch(Rc::clone(&core), setup.place, reserve, refusing, sharers));
     ring::spawn(removal.run());
     ring::spawn(spill.run());
     ring::spawn(fencing.run());

@@ -80,6 +80,7 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
         }
         assert!(connection.call(shard.to(), &get(n)).await.is_err(), "what was refused did not happen");
         assert!(connection.call(shard.to(), &fill("user.again".into())).await.is_err(), "no writes yet");
+        assert!(!shard.takes_changes(), "as all are told, so that new directories are made elsewhere");
 
         limit_file_size(libc::RLIM_INFINITY);
         let mut recovered = false;
@@ -91,6 +92,13 @@ fn a_refused_batch_changes_nothing_and_the_shard_recovers_by_itself() {
             ring::sleep(Duration::from_millis(50)).await;
         }
         assert!(recovered, "the shard does not recover");
+        for _ in 0..300 {
+            if shard.takes_changes() {
+                break;
+            }
+            ring::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(shard.takes_changes());
         assert!(connection.call(shard.to(), &get(n - 1)).await.is_ok(), "what was answered is there");
         assert!(connection.call(shard.to(), &get(n)).await.is_err(), "what was refused is not");
         let link = Symlink {

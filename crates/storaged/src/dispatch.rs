@@ -159,12 +159,15 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
             Err(status) => reply::<Empty>(responder, Err(status)),
         },
         Op::Write => {
-            metrics.written.inc_by(payload.len() as u64);
+            let length = payload.len() as u64;
             let write = async |m: Write| {
                 let data = Data { bytes: payload, sums, durable: m.durable };
                 served.write(&m, data).await
             };
-            reply(responder, on_object(share, &body, write).await)
+            let written = on_object(share, &body, write).await;
+            // What was refused is not there, and may come again.
+            metrics.written.inc_by(if written.is_ok() { length } else { 0 });
+            reply(responder, written)
         }
         Op::Truncate => reply(responder, on_object(share, &body, async |m: Truncate| served.truncate(&m).await).await),
         Op::Sync => {
@@ -186,8 +189,7 @@ async fn answer<S: ObjectStore + 'static>(route: &Route<S>, request: Request) ->
         }
         Op::TargetStat => {
             // The header's group decides; the body's is there for people who read a trace.
-            let outcome = decode::<TargetStat>(&body).and_then(|_| served.target_stat().map_err(Status::Errno));
-            reply(responder, outcome)
+            reply(responder, decode::<TargetStat>(&body).map(|_| served.target_stat()))
         }
         Op::BenchStart => reply(responder, bench_start(target, &body)),
         Op::BenchStatus => reply(responder, decode(&body).map(|BenchStatus {}| target.bench.status())),

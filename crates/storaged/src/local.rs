@@ -68,6 +68,7 @@ pub struct LocalNode {
     lanes: Vec<Lane>,
     targets: Vec<Arc<Target>>,
     map: ClusterMap,
+    metrics: Metrics,
 }
 
 impl LocalNode {
@@ -91,6 +92,7 @@ impl LocalNode {
         let map = map(&targets, &ports);
         let asker = Asker { identity: identity(config), interfaces: Arc::default() };
         let net_bench = Arc::new(NetBench::new(asker));
+        let metrics = Metrics::new("storaged");
         let start = |(lane, (listener, _)): (usize, (OwnedFd, SocketAddr))| {
             let lane = Lane::start(Setup {
                 share: LaneShare { lane, lanes: config.lanes },
@@ -109,7 +111,7 @@ impl LocalNode {
                 queue_depth: config.queue_depth,
                 read_memory_max: 256 << 20,
                 read_ahead_max: 64 << 20,
-                metrics: Metrics::new("storaged"),
+                metrics: metrics.clone(),
                 net_bench: Arc::clone(&net_bench),
                 fault: Fault::default(),
             })?;
@@ -117,12 +119,17 @@ impl LocalNode {
             Ok(lane)
         };
         let lanes = listeners.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
-        Ok(Self { lanes, targets, map })
+        Ok(Self { lanes, targets, map, metrics })
     }
 
     #[must_use]
     pub fn map(&self) -> &ClusterMap {
         &self.map
+    }
+
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Gives the lanes another map, as the management service would.

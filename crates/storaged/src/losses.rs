@@ -139,6 +139,11 @@ pub(crate) trait Ending: Send + 'static {
     fn dir(&self) -> &Path;
     /// What [`Begun::serve`] writes is on the disk. Until then the record is of a time before, and stays.
     fn is_served(&self) -> bool;
+    /// Whether what is at `dir` is still what was served.
+    ///
+    /// # Errors
+    /// Where nothing is there, or something else.
+    fn check_place(&self) -> io::Result<()>;
     /// The disk has refused something since the start.
     fn has_failed(&self) -> bool;
 }
@@ -179,8 +184,9 @@ fn end_all_by(start: Start, targets: impl Iterator<Item = impl Ending>) {
 
 fn note_end(target: &impl Ending) {
     let dir = target.dir();
+    // Another directory there has its own record, and nothing of what was written here.
     if target.is_served()
-        && let Err(error) = end(dir, || target.has_failed())
+        && let Err(error) = target.check_place().and_then(|()| end(dir, || target.has_failed()))
     {
         tracing::warn!(dir = %dir.display(), %error, "it is not noted that everything is on the disk");
     }
@@ -206,6 +212,10 @@ mod tests {
 
         fn is_served(&self) -> bool {
             true
+        }
+
+        fn check_place(&self) -> io::Result<()> {
+            Ok(())
         }
 
         fn has_failed(&self) -> bool {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::event::{Registration, Report, TargetRegistration};
 use cluster::map::{Rail, ServiceKind};
@@ -335,6 +335,7 @@ impl Opening {
 /// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
 fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Target>, Fatal> {
     let target = Target::new(home.dir().to_path_buf(), opening.reserve);
+    target.set_place(home.place().clone());
     if let Some(id) = home.identity().target_id {
         target.set_id(id);
     }
@@ -415,11 +416,11 @@ fn target_registration(home: &Home, ports: &[u16]) -> TargetRegistration {
 
 /// What the heartbeats say, from what the watching threads have seen: never waits for a disk.
 fn reporter(targets: Vec<Arc<Target>>) -> control::node::Reporter {
-    Box::new(move || targets.iter().map(|target| report(target)).collect())
+    Box::new(move || targets.iter().map(|target| report(target, Instant::now())).collect())
 }
 
-fn report(target: &Target) -> Report {
-    let failing = target.health() != Health::Good;
+fn report(target: &Target, now: Instant) -> Report {
+    let failing = target.health() != Health::Good || target.hangs(now);
     Report { capacity: target.capacity(), failing, empty: target.is_empty() }
 }
 
@@ -505,7 +506,10 @@ fn cannot_start(error: &io::Error) -> Fatal {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
     use super::*;
+    use crate::silence::tests::{LONG, make_pipe};
 
     #[test]
     fn files_and_connections_have_no_more_descriptors_than_there_are() {
@@ -543,8 +547,38 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let target = Target::new(dir.path().to_path_buf(), 0);
         target.probe(dir.path());
-        assert!(!report(&target).failing && report(&target).capacity.total_bytes > 0);
+        let report = || report(&target, Instant::now());
+        assert!(!report().failing && report().capacity.total_bytes > 0);
         target.note_error(types::error::Errno::EROFS, "write");
-        assert!(report(&target).failing);
+        assert!(report().failing);
+    }
+
+    #[test]
+    fn a_target_whose_disk_hangs_is_reported_as_failing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pipe = dir.path().join("pipe");
+        make_pipe(&pipe);
+        // Whoever reads there waits for a writer.
+        let open = |access| std::fs::File::options().read(true).custom_flags(access).open(&pipe);
+        let reader = open(libc::O_NONBLOCK).expect("nobody is waited for");
+        let target = Target::new(dir.path().to_path_buf(), 0);
+        let is_failing = |after| report(&target, Instant::now() + after).failing;
+        target.look(&pipe);
+        assert!(!is_failing(LONG), "it has nothing to do");
+        target.pulse.begins(Instant::now());
+        thread::sleep(Duration::from_millis(200));
+        thread::scope(|scope| {
+            let looking = scope.spawn(|| target.look(&pipe));
+            while !is_failing(LONG) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!is_failing(Duration::ZERO) && !looking.is_finished(), "not yet");
+            while !looking.is_finished() {
+                drop(std::fs::File::options().write(true).open(&pipe));
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        drop(reader);
+        assert!(!is_failing(LONG));
     }
 }

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,18 +49,52 @@ fn silent_for(dirs: &[PathBuf], limit: Duration) -> io::Result<Vec<PathBuf>> {
     Ok(waiting.into_iter().flatten().cloned().collect())
 }
 
+/// Of a disk that is looked at now and then. Who looks waits with it; others see here that it does.
+#[derive(Default)]
+pub(crate) struct Silence {
+    since: Mutex<Option<Instant>>,
+}
+
+impl Silence {
+    /// Makes a look, which may take as long as the disk does.
+    pub(crate) fn during(&self, look: impl FnOnce()) {
+        self.set(Some(Instant::now()));
+        look();
+        self.set(None);
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Whether the disk has not answered for so long that it hangs.
+    pub(crate) fn is_long(&self, now: Instant) -> bool {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| now.saturating_duration_since(since) >= LIMIT)
+    }
+}
+
 /// What is cached says nothing of the disk.
-fn read_past_cache(path: &Path) -> io::Result<usize> {
+pub(crate) fn read_past_cache(path: &Path) -> io::Result<usize> {
     let mut page = Box::new(Page([0; 4096]));
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?.read(&mut page.0)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
+
+    pub(crate) const LONG: Duration = LIMIT;
+
+    /// Who opens it waits for who opens its other end.
+    pub(crate) fn make_pipe(path: &Path) {
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("plain");
+        // SAFETY: it is a string that ends with zero.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    }
 
     #[test]
     fn who_answers_is_not_waited_for_and_who_does_not_is_named() {
@@ -71,11 +105,8 @@ mod tests {
         fs::write(good.join(IDENTITY_FILE), "a").expect("written");
         let others = [good.clone(), dirs[2].clone()];
         assert_eq!(silent_for(&others, Duration::from_secs(60)).expect("asked"), [] as [PathBuf; 0]);
-        // Who opens a pipe waits for its writer.
         fs::create_dir(hangs).expect("made");
-        let pipe = std::ffi::CString::new(hangs.join(IDENTITY_FILE).as_os_str().as_bytes()).expect("plain");
-        // SAFETY: it is a string that ends with zero.
-        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        make_pipe(&hangs.join(IDENTITY_FILE));
         assert_eq!(silent_for(&dirs, Duration::from_millis(300)).expect("asked"), std::slice::from_ref(hangs));
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use cluster::capacity::Capacity;
 use conf::Fatal;
 use conf::file_system::statvfs;
+use conf::place::Place;
 use ring::Helpers;
 use types::error::Errno;
 use types::id::TargetId;
@@ -19,6 +20,7 @@ use crate::bench::Bench;
 use crate::losses::{self, Begun};
 use crate::object_table::first_version;
 use crate::pulse::Pulse;
+use crate::silence::{self, Silence};
 use crate::syncer::Syncer;
 
 /// How long a target counts as failing after its last input/output error.
@@ -43,6 +45,9 @@ pub(crate) enum Health {
     /// The directory or its identity is gone: every request is refused with `EIO`, since "no such object" would be
     /// taken for a hole.
     Vanished,
+    /// Another directory has its name: refused as well, since the lanes have the one open that is out of sight, and the
+    /// next start would serve the other one.
+    Replaced,
 }
 
 impl Health {
@@ -51,7 +56,8 @@ impl Health {
             0 => Self::Good,
             1 => Self::ReadOnly,
             2 => Self::Failing,
-            _ => Self::Vanished,
+            3 => Self::Vanished,
+            _ => Self::Replaced,
         }
     }
 }
@@ -61,6 +67,8 @@ pub(crate) struct Target {
     /// Given by mgmtd at the first registration.
     id: OnceLock<TargetId>,
     pub(crate) path: PathBuf,
+    /// The directory that the lanes have open. Of one without an identity, in tests, it is not known.
+    place: OnceLock<Place>,
     /// Bytes that stay free for others on the same file system.
     reserve_bytes: u64,
     total_bytes: AtomicU64,
@@ -90,6 +98,8 @@ pub(crate) struct Target {
     has_failed: AtomicBool,
     pub(crate) bench: Bench,
     pub(crate) pulse: Arc<Pulse>,
+    silence: Silence,
+    silence_told: AtomicBool,
     /// For calls that block: of this target alone, so that its disk holds up no other.
     pub(crate) helpers: Helpers,
     pub(crate) syncer: Syncer,
@@ -101,6 +111,7 @@ impl Target {
         Self {
             id: OnceLock::new(),
             path,
+            place: OnceLock::new(),
             reserve_bytes,
             total_bytes: AtomicU64::new(0),
             available_bytes: AtomicU64::new(0),
@@ -118,6 +129,8 @@ impl Target {
             has_failed: AtomicBool::new(false),
             bench: Bench::default(),
             pulse: Arc::new(Pulse::new(Instant::now())),
+            silence: Silence::default(),
+            silence_told: AtomicBool::new(false),
             helpers: Helpers::new("helper", HELPERS_MAX),
             syncer: Syncer::new(),
         }
@@ -132,6 +145,15 @@ impl Target {
     /// The first call counts: an id is for ever.
     pub(crate) fn set_id(&self, id: TargetId) {
         let _ = self.id.set(id);
+    }
+
+    /// It is this directory from here on, and no other one that has its path.
+    pub(crate) fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        self.place.get().map_or(Ok(()), Place::check)
     }
 
     /// Bytes that stay free for others.
@@ -154,8 +176,9 @@ impl Target {
     /// Notes on its disk, before this returns, that it is served from here on. Waits for the disk, the first time.
     ///
     /// # Errors
-    /// As [`Begun::serve`].
+    /// As [`Begun::serve`], and where another directory is in its place by now.
     pub(crate) fn serve(&self) -> io::Result<()> {
+        self.check_place()?;
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(begun) = &*begun {
             begun.serve(&self.path).map_err(|fatal| io::Error::other(fatal.message))?;
@@ -216,9 +239,12 @@ impl Target {
     }
 
     /// This target's part of its file system, so that the sum over the targets of a node counts each file system once.
-    /// The reserve is taken off what is free.
+    /// The reserve is taken off what is free. One that is away has none.
     #[must_use]
     pub(crate) fn capacity(&self) -> Capacity {
+        if self.check_present().is_err() {
+            return Capacity::default();
+        }
         let part = |whole: &AtomicU64| whole.load(Ordering::Relaxed) / self.sharers();
         Capacity {
             total_bytes: part(&self.total_bytes),
@@ -237,9 +263,9 @@ impl Target {
     /// Whether any request can be served at all.
     ///
     /// # Errors
-    /// `EIO` where the directory vanished.
+    /// `EIO` where the directory vanished, or another one is in its place.
     pub(crate) fn check_present(&self) -> Result<(), Errno> {
-        if self.health() == Health::Vanished { Err(Errno::EIO) } else { Ok(()) }
+        if matches!(self.health(), Health::Vanished | Health::Replaced) { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// Takes `bytes` of new data from the free space above the reserve.
@@ -325,7 +351,35 @@ impl Target {
             Health::ReadOnly => tracing::error!(%target, %path, what, "target is read-only: changes are refused"),
             Health::Failing => tracing::error!(%target, %path, what, "target answers with input/output errors"),
             Health::Vanished => tracing::error!(%target, %path, what, "target's directory vanished: it is not served"),
+            Health::Replaced => tracing::error!(
+                %target, %path, what, "target's directory was replaced: put it back, or start the service again to serve this one"
+            ),
         }
+    }
+
+    /// Probes it, and asks the disk itself where this ends nothing of what it has to do: most of what a probe asks for the
+    /// kernel has in its memory. May block for as long as the disk does, which others hear of by [`Self::hangs`].
+    pub(crate) fn look(&self, identity_file: &Path) {
+        self.silence.during(|| {
+            self.probe(identity_file);
+            if self.pulse.is_still(Instant::now()) && self.check_present().is_ok() {
+                // An error is an answer, which who needs the disk gets as well.
+                let _ = silence::read_past_cache(identity_file);
+            }
+        });
+        if self.silence_told.swap(false, Ordering::Relaxed) {
+            tracing::info!(target = %self.id(), path = %self.path.display(), "target's disk answers again");
+        }
+    }
+
+    /// Whether the disk says neither yes nor no; the first time it is logged. Waits for nobody.
+    pub(crate) fn hangs(&self, now: Instant) -> bool {
+        let hangs = self.silence.is_long(now);
+        if hangs && !self.silence_told.swap(true, Ordering::Relaxed) {
+            let (target, path) = (self.id(), self.path.display());
+            tracing::error!(%target, %path, "target's disk hangs, see the kernel's log: what is asked of it has to wait");
+        }
+        hangs
     }
 
     /// Looks at the file system under the target. May block for as long as the disk does.
@@ -336,6 +390,11 @@ impl Target {
         };
         if let Err(error) = std::fs::symlink_metadata(identity_file) {
             return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
+        }
+        match self.place.get().map_or(Ok(true), Place::is_kept) {
+            Ok(true) => {}
+            Ok(false) => return self.set_health(Health::Replaced, "another directory is in its place"),
+            Err(error) => return self.set_health(Health::Vanished, &error.to_string()),
         }
         let block = statvfs.f_frsize;
         self.total_bytes.store(statvfs.f_blocks * block, Ordering::Relaxed);
@@ -389,6 +448,10 @@ impl losses::Ending for Arc<Target> {
 
     fn is_served(&self) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        Target::check_place(self)
     }
 
     fn has_failed(&self) -> bool {
@@ -471,9 +534,48 @@ mod tests {
         std::fs::rename(&path, dir.path().join("away")).expect("renamed");
         target.probe(&path);
         assert_eq!((target.health(), target.check_present()), (Health::Vanished, Err(Errno::EIO)));
+        assert_eq!(target.capacity(), Capacity::default(), "nobody can use it");
         std::fs::rename(dir.path().join("away"), &path).expect("renamed");
         target.probe(&path);
         assert_eq!(target.health(), Health::Good);
+        assert!(target.capacity().free_bytes > 0);
+    }
+
+    #[test]
+    fn another_directory_in_its_place_is_neither_served_nor_written() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (path, away) = (dir.path().join("target"), dir.path().join("away"));
+        let make = |text: &str| {
+            std::fs::create_dir(&path).expect("made");
+            std::fs::write(path.join("identity.toml"), "").expect("written");
+            std::fs::write(path.join("written.toml"), text).expect("written");
+        };
+        make("epoch = 'x'\ncomplete = true\nlost_before = 1\n");
+        let target = Arc::new(target(&path, 0));
+        target.set_place(Place::of(&path).expect("there"));
+        target.begin(7).expect("begun");
+        let probe = || {
+            target.probe(&path.join("identity.toml"));
+            (target.health(), target.check_present())
+        };
+        std::fs::rename(&path, &away).expect("renamed");
+        make("of a copy");
+        assert_eq!(probe(), (Health::Replaced, Err(Errno::EIO)));
+        assert!(target.serve().is_err(), "it was replaced before it was served");
+        std::fs::rename(&path, dir.path().join("copy")).expect("renamed");
+        assert_eq!(probe(), (Health::Vanished, Err(Errno::EIO)));
+        std::fs::rename(&away, &path).expect("renamed");
+        assert_eq!(probe(), (Health::Good, Ok(())));
+        target.serve().expect("noted");
+        let is_complete = |path: &Path| {
+            std::fs::read_to_string(path.join("written.toml")).expect("there").contains("complete = true")
+        };
+        assert!(!is_complete(&path));
+        std::fs::rename(&path, &away).expect("renamed");
+        make("complete = false");
+        end_all(vec![target]);
+        assert_eq!(std::fs::read_to_string(path.join("written.toml")).expect("there"), "complete = false");
+        assert!(!is_complete(&away));
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub(crate) fn identity_file(target: &Target) -> PathBuf {
 }
 
 fn look(target: &Target, metrics: &TargetMetrics, searched: &mut Option<Instant>) {
-    target.probe(&identity_file(target));
+    target.look(&identity_file(target));
     let is_due = searched.is_none_or(|searched| searched.elapsed() >= SEARCH_EVERY);
     // What has its path while it is away says nothing of what it holds.
     if is_due && target.check_present().is_ok() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use net::{CallError, ClusterKey, Connection, Identity, Limits, To};
 use ring::buf::{Buf, Slice};
 use storaged::local::{LocalConfig, LocalNode};
+use telemetry::names;
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId, ObjectId};
 use types::time::Timestamp;
@@ -416,6 +417,43 @@ fn strangers_generations_and_lanes_are_refused() {
         client.to = To { generation: Generation(2), epoch: Epoch(2), ..good };
         client.write(object(1), 0, b"z").await.expect("written");
         assert_eq!(client.read(object(1), 0, 9).await.expect("read").1, b"z");
+    });
+    node.stop().expect("it stops");
+}
+
+#[test]
+fn bytes_that_are_refused_are_not_counted_as_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path());
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        let written = || node.metrics().counter(&names::WRITTEN_BYTES, &["1"]).get();
+        let first = client.write(object(1), 0, b"first").await.expect("written").version;
+        client.write(object(1), 0, b"second").await.expect("written");
+        assert_eq!(written(), 11);
+        assert_eq!(client.write_version(object(1), 0, b"bad", first).await, Err(errno(Errno::ESTALE)));
+        assert_eq!(written(), 11);
+    });
+    node.stop().expect("it stops");
+}
+
+/// Else no mount could say how much space there is on the other targets.
+#[test]
+fn a_target_that_is_away_has_no_space_and_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, away) = (dir.path().join("target"), dir.path().join("away"));
+    std::fs::create_dir(&path).expect("made");
+    let node = start(&path);
+    on_ring(async {
+        let client = Client::connect(&node).await;
+        let free = async || client.call(object(1), &TargetStat { group: GROUP }).await.map(|stat| stat.free_bytes);
+        assert!(free().await.expect("told") > 0);
+        std::fs::rename(&path, &away).expect("moved");
+        assert!(!node.probe());
+        assert_eq!(client.read(object(1), 0, 1).await.err(), Some(errno(Errno::EIO)));
+        assert_eq!(free().await, Ok(0));
+        std::fs::rename(&away, &path).expect("moved back");
+        assert!(node.probe() && free().await.expect("told") > 0);
     });
     node.stop().expect("it stops");
 }

@@ -7,7 +7,6 @@ use ring::buf::Slice;
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
-use types::time::Timestamp;
 
 use super::landing::Landings;
 use super::{MARGIN, Unwritten};

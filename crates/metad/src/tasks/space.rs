@@ -1,14 +1,14 @@
 //! Watches the target's file system: its free space, whether the directory is still there, and whether a store that has
 //! failed can go on.
 
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::capacity::Capacity;
 use conf::identity::IDENTITY_FILE;
+use conf::place::Place;
 use kv::KvError;
 use tracing::{error, info, warn};
 
@@ -27,12 +27,18 @@ const RESERVED_INODES_PART: u64 = 16;
 pub(crate) enum Found {
     There(Capacity),
     Gone,
+    /// Another directory has its name, in which the store would find files that it does not know.
+    Replaced,
 }
 
 /// Looks at the directory. May take long where its disk fails, so not on the shard's thread.
-pub(crate) fn look(dir: &Path) -> Found {
-    match control::disk::capacity(dir) {
-        Ok(capacity) if dir.join(IDENTITY_FILE).exists() => Found::There(capacity),
+pub(crate) fn look(place: &Place) -> Found {
+    match control::disk::capacity(place.path()) {
+        Ok(capacity) if place.path().join(IDENTITY_FILE).exists() => match place.is_kept() {
+            Ok(true) => Found::There(capacity),
+            Ok(false) => Found::Replaced,
+            Err(_) => Found::Gone,
+        },
         _ => Found::Gone,
     }
 }
@@ -48,12 +54,20 @@ pub(crate) fn part(whole: &Capacity, sharers: u64) -> Capacity {
     }
 }
 
-/// `sharers`: how many targets of this service the file system of `dir` has, which may come to be more.
-pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64, sharers: Arc<AtomicU64>) {
-    let mut watch = Watch { dir, reserve_bytes, sharers, condition: Condition::Good, attempts: 0, pause: 0 };
+/// `refusing` hears whether the shard takes no changes. `sharers`: how many targets of this service the file system of `place`
+/// has, which may come to be more.
+pub(crate) async fn watch(
+    core: Rc<Core>,
+    place: Place,
+    reserve_bytes: u64,
+    refusing: Arc<AtomicBool>,
+    sharers: Arc<AtomicU64>,
+) {
+    let (condition, is_replaced) = (Condition::Good, false);
+    let mut watch = Watch { place, reserve_bytes, refusing, sharers, condition, is_replaced, attempts: 0, pause: 0 };
     loop {
-        let dir = watch.dir.clone();
-        let found = ring::op::unblock(move || look(&dir)).await;
+        let place = watch.place.clone();
+        let found = ring::op::unblock(move || look(&place)).await;
         watch.judge(&core, found);
         watch.revive(&core).await;
         ring::sleep(LOOK_EVERY).await;
@@ -61,10 +75,12 @@ pub(crate) async fn watch(core: Rc<Core>, dir: PathBuf, reserve_bytes: u64, shar
 }
 
 struct Watch {
-    dir: PathBuf,
+    place: Place,
     reserve_bytes: u64,
     sharers: Arc<AtomicU64>,
+    refusing: Arc<AtomicBool>,
     condition: Condition,
+    is_replaced: bool,
     /// To open the failed store, so far, and looks until the next.
     attempts: u32,
     pause: u32,
@@ -75,21 +91,27 @@ impl Watch {
         let (condition, capacity) = match found {
             Found::There(capacity) if is_low(&capacity, self.reserve_bytes) => (Condition::LowSpace, capacity),
             Found::There(capacity) => (Condition::Good, capacity),
-            Found::Gone => (Condition::Vanished, Capacity::default()),
+            Found::Gone | Found::Replaced => (Condition::Vanished, Capacity::default()),
         };
+        let is_replaced = found == Found::Replaced;
         core.set_space(condition, capacity.total_bytes, capacity.free_bytes);
         core.metrics.space(&part(&capacity, self.sharers.load(Ordering::Relaxed)));
-        if condition == self.condition {
+        self.refusing.store(!core.takes_changes(), Ordering::Relaxed);
+        if (condition, is_replaced) == (self.condition, self.is_replaced) {
             return;
         }
-        self.condition = condition;
-        let (dir, free, reserve) = (self.dir.display(), capacity.free_bytes, self.reserve_bytes);
+        (self.condition, self.is_replaced) = (condition, is_replaced);
+        let (dir, free, reserve) = (self.place.path().display(), capacity.free_bytes, self.reserve_bytes);
         let inodes = capacity.free_inodes;
         match condition {
             Condition::Good => info!(%dir, free, "the target's directory is in order"),
             Condition::LowSpace => {
                 warn!(%dir, free, reserve, inodes, "no space or inodes left but the reserve: nothing new can be made");
             }
+            Condition::Vanished if is_replaced => error!(
+                %dir,
+                "the target's directory was replaced: nothing can be changed until it is put back, or the service is started again"
+            ),
             Condition::Vanished => error!(%dir, "the target's directory is gone: nothing can be changed"),
         }
     }
@@ -165,9 +187,23 @@ mod tests {
     #[test]
     fn a_directory_without_its_identity_is_gone() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert_eq!(look(dir.path()), Found::Gone);
-        std::fs::write(dir.path().join(IDENTITY_FILE), "").expect("writes");
-        assert!(matches!(look(dir.path()), Found::There(capacity) if capacity.total_bytes > 0));
-        assert_eq!(look(&dir.path().join("missing")), Found::Gone);
+        let (path, aside) = (dir.path().join("target"), dir.path().join("aside"));
+        let make = || std::fs::create_dir(&path).expect("made");
+        let identify = || std::fs::write(path.join(IDENTITY_FILE), "").expect("writes");
+        make();
+        let place = Place::of(&path).expect("there");
+        assert_eq!(look(&place), Found::Gone);
+        identify();
+        assert!(matches!(look(&place), Found::There(capacity) if capacity.total_bytes > 0));
+        std::fs::rename(&path, &aside).expect("moved");
+        assert_eq!(look(&place), Found::Gone);
+        // As a backup is put in its place.
+        make();
+        assert_eq!(look(&place), Found::Gone);
+        identify();
+        assert_eq!(look(&place), Found::Replaced);
+        std::fs::rename(&path, dir.path().join("backup")).expect("moved");
+        std::fs::rename(&aside, &path).expect("moved back");
+        assert!(matches!(look(&place), Found::There(_)));
     }
 }

@@ -6,7 +6,7 @@ use types::id::SessionId;
 use wire::frame::Status;
 use wire::op::Op;
 
-use super::{Answered, Queued, State};
+use super::{Answered, Core, Queued, State};
 use crate::answer::Answer;
 use crate::dispatch;
 
@@ -27,6 +27,14 @@ impl Condition {
             Self::LowSpace => op.grows_metadata().then_some(Errno::ENOSPC),
             Self::Vanished => op.changes_metadata().then_some(Errno::EIO),
         }
+    }
+}
+
+impl Core {
+    /// Whether anything new can be made here, as of the last look. Space that runs out is told otherwise.
+    pub(crate) fn takes_changes(&self) -> bool {
+        let state = self.state.borrow();
+        state.condition != Condition::Vanished && !state.reopening && !self.store.is_failed()
     }
 }
 
