@@ -164,11 +164,6 @@ impl Homes {
         Ok(())
     }
 
-    /// Of this run, once it has begun.
-    pub(crate) fn incarnation(&self) -> u64 {
-        self.memory.incarnation
-    }
-
     pub(crate) fn ports(&self) -> &[u16] {
         &self.memory.ports
     }
