@@ -110,7 +110,9 @@ impl Service {
         let (mut homes, mut absent) = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
         let opening = Opening::of(&config);
-        let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, opening))?;
+        let now = telemetry::clock::now();
+        let (targets, not_begun) =
+            homes.begin(&listeners.ports, now, |home, incarnation| open_target(home, incarnation, opening))?;
         absent.extend(not_begun);
         let targets_max = targets.len() + absent.len();
         let absent = search(absent, &homes, opening);
@@ -326,7 +328,7 @@ impl Opening {
     }
 }
 
-/// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
+/// Begins a target for this `incarnation`, and looks whether the lanes will be able to open it.
 fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Target>, Fatal> {
     let target = Target::new(home.dir().to_path_buf(), opening.reserve);
     if let Some(id) = home.identity().target_id {
@@ -541,6 +543,8 @@ fn cannot_start(error: &io::Error) -> Fatal {
 mod tests {
     use std::fs;
 
+    use types::time::Timestamp;
+
     use super::*;
 
     #[test]
@@ -564,7 +568,7 @@ mod tests {
         }
         let registered = |config: &Config| {
             let (mut homes, _) = Homes::open(config).expect("opened");
-            let (counts, _) = homes.begin(&[7001], |_, count| Ok(count)).expect("begun");
+            let (counts, _) = homes.begin(&[7001], Timestamp(0), |_, count| Ok(count)).expect("begun");
             let identity = identity(config, ClusterKey::from_bytes([7; 32]), &homes);
             (counts, registration(config, &homes, &[], &[7001], identity.incarnation, None))
         };
