@@ -220,11 +220,11 @@ fn store_fatal(path: &Path, error: &KvError) -> Fatal {
     let path = path.display();
     match error {
         KvError::Locked(_) | KvError::Denied(_) => Fatal::usage(format!("{path}: {error}")),
-        KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup")),
+        KvError::Corrupt(_) => Fatal::usage(format!("{path}: {error}; restore it from a backup, without {NOTE_FILE}")),
         KvError::NoSpace(_) => Fatal::failed(format!("{path}: {error}; make room on its disk")),
         KvError::Lost(_) => Fatal::usage(format!(
-            "{path}: {error}; restore it from a backup, or remove {path}/{NOTE_FILE} to go on without them, and have `weft fsck` \
-             name what is missing"
+            "{path}: {error}; restore it from a backup, without {NOTE_FILE}, or remove {path}/{NOTE_FILE} to go on without them, \
+             and have `weft fsck` name what is missing"
         )),
         KvError::Io(_) => Fatal::failed(format!("{path}: {error}")),
     }

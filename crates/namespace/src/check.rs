@@ -178,7 +178,7 @@ impl Records {
                 self.formatted = true;
             }
             meta::IDS => self.ids = meta::deser_number(key, value)?,
-            meta::INCARNATION | meta::KEPT_SINCE | meta::LEASE_TERM | meta::SESSION_EXPIRY => {
+            meta::IDS_AT | meta::INCARNATION | meta::KEPT_SINCE | meta::LEASE_TERM | meta::SESSION_EXPIRY => {
                 meta::deser_number(key, value)?;
             }
             meta::COUNTS => self.counts = self.counts.max(meta::deser_counts(key, value)?),

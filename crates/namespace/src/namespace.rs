@@ -28,11 +28,16 @@ use crate::view::PoolSpace;
 /// Objects on storage bear the ids, so none may come again even where a power cut takes commits back. The store is
 /// synced when it is opened, and at the latest some 100 ms after each commit, unless its disk hangs; and the next block is
 /// reserved when half of the last one is left: the half lasts for half an hour of 20,000 files a second, and all blocks for
-/// four million starts.
+/// a million starts, whatever the clock has said.
 const IDS_RESERVED: u64 = 1 << 26;
 /// Ids passed over where the store may have lost what had been synced, and with it what it said of ids: a thousand blocks.
-/// There is room for four thousand such losses.
+/// There is room for a thousand such losses, whatever the clock has said.
 const IDS_DOUBTED: u64 = 1 << 36;
+/// Ids that may have been given out in each second since the store was told of them last: more than a shard makes in the long
+/// run. So none comes again either where an older store was put back, once or several times.
+const IDS_PER_S: u64 = 1 << 17;
+/// Ids that the clock may come to: three quarters of all, so that one that is years ahead leaves enough.
+const IDS_BY_CLOCK_MAX: u64 = 3 << 46;
 
 /// The rules of names and inodes over a store. Operations check everything before they change anything, so a refused
 /// one leaves no trace. Changes are seen by later operations at once and by the store at `commit`.
@@ -129,10 +134,15 @@ impl<K: Kv> Namespace<K> {
         };
         meta::check_superblock(&superblock, self.shard)?;
         if let Some(ids) = self.number(meta::IDS)? {
-            self.next_id = match self.kv.kept() {
+            let unused = match self.kv.kept() {
                 Kept::Unknown => ids.saturating_add(IDS_DOUBTED).min(1 << 48),
                 Kept::Synced | Kept::All => ids,
             };
+            let given_out = self.elapsed_s()?.saturating_mul(IDS_PER_S);
+            // So that one that goes to and fro over years does not come so far either.
+            let most = self.now.seconds_since_2020().saturating_mul(2 * IDS_PER_S).min(IDS_BY_CLOCK_MAX);
+            let by_clock = unused.saturating_sub(IDS_RESERVED).saturating_add(given_out).min(most);
+            self.next_id = unused.max(by_clock);
             self.reserved = ids;
             self.reserved_committed = ids;
         }
@@ -140,6 +150,13 @@ impl<K: Kv> Namespace<K> {
             self.learn_counts(meta::deser_counts(meta::COUNTS, &counts)?);
         }
         Ok(())
+    }
+
+    /// For how long others may have been told something that the store does not know, as where an older one was put back:
+    /// seconds since ids were reserved last. 0 where the clock says nothing of that.
+    pub(crate) fn elapsed_s(&self) -> Result<u64> {
+        let noted = self.number(meta::IDS_AT)?;
+        Ok(noted.map_or(0, |noted| self.now.seconds_since_2020().saturating_sub(noted)))
     }
 
     fn format(&mut self) -> Result<()> {
@@ -242,6 +259,11 @@ impl<K: Kv> Namespace<K> {
         self.cold.write(&mut self.batch);
         if self.reserved != self.reserved_committed {
             self.batch.put(meta::IDS, &meta::ser_number(self.reserved));
+            // A clock that says nothing leaves what it said before.
+            let at = self.now.seconds_since_2020();
+            if at != 0 {
+                self.batch.put(meta::IDS_AT, &meta::ser_number(at));
+            }
         }
         let counts = self.counts_to_store();
         let needed = match record {

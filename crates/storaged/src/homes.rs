@@ -11,9 +11,11 @@ use conf::fatal::Unopened;
 use conf::identity::{self, Expect, Home, IDENTITY_FILE, Service};
 use serde::{Deserialize, Serialize};
 use types::id::{NodeId, TargetId};
+use types::time::Timestamp;
 
 use crate::absent::Absent;
 use crate::config::Config;
+use crate::object_table::incarnation_by_clock;
 use crate::record;
 use crate::silence::{does_not_answer, silent};
 
@@ -24,7 +26,7 @@ const MEMORY_FILE: &str = "storaged.toml";
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Memory {
-    /// Rises by one at each start: object versions depend on it.
+    /// Rises at each start: object versions depend on it.
     incarnation: u64,
     /// Of the lanes at the last start.
     ports: Vec<u16>,
@@ -117,17 +119,20 @@ impl Homes {
         self.homes.extend(homes);
     }
 
-    /// Counts this start, on disk before this returns, and begins each target with `begin`, which is given that count. Those
-    /// that cannot are left out from here on, unless they are new.
+    /// Counts this start, on disk before this returns, and begins each target with `begin`, which is given that count: higher
+    /// than any before, and not lower than what the clock says. Those that cannot are left out from here on, unless they are
+    /// new.
     ///
     /// # Errors
     /// Where a new target cannot be begun, or none.
     pub(crate) fn begin<T>(
         &mut self,
         ports: &[u16],
+        now: Timestamp,
         begin: impl Fn(&Home, u64) -> Result<T, Fatal>,
     ) -> Result<(Vec<T>, Vec<Absent>), Fatal> {
-        self.memory = Memory { incarnation: self.memory.incarnation + 1, ports: ports.to_vec() };
+        let incarnation = incarnation_by_clock(now).max(self.memory.incarnation + 1);
+        self.memory = Memory { incarnation, ports: ports.to_vec() };
         let (mut begun, mut absent) = (Vec::new(), Vec::new());
         for home in std::mem::take(&mut self.homes) {
             match self.memory.write(&home).and_then(|()| begin(&home, self.memory.incarnation)) {
@@ -162,11 +167,6 @@ impl Homes {
             .map_err(|error| Fatal::unusable(format!("{} cannot be written: {error}", home.dir().display()), &error))?;
         }
         Ok(())
-    }
-
-    /// Of this run, once it has begun.
-    pub(crate) fn incarnation(&self) -> u64 {
-        self.memory.incarnation
     }
 
     pub(crate) fn ports(&self) -> &[u16] {
@@ -287,7 +287,11 @@ mod tests {
     }
 
     fn begin(homes: &mut Homes, ports: &[u16]) -> u64 {
-        let (begun, absent) = homes.begin(ports, |_, incarnation| Ok(incarnation)).expect("written");
+        begin_at(homes, ports, Timestamp(0))
+    }
+
+    fn begin_at(homes: &mut Homes, ports: &[u16], now: Timestamp) -> u64 {
+        let (begun, absent) = homes.begin(ports, now, |_, incarnation| Ok(incarnation)).expect("written");
         assert!(absent.is_empty() && begun.iter().all(|incarnation| *incarnation == begun[0]));
         begun[0]
     }
@@ -320,6 +324,20 @@ mod tests {
         assert_eq!(begin(&mut homes, &[1]), 2);
         drop(homes);
         assert_eq!(open(&config(&[&b], false)).memory.incarnation, 2);
+    }
+
+    #[test]
+    fn a_count_that_was_put_back_is_not_used_again() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (a, put_back) = (root.path().join("a"), root.path().join("a").join(MEMORY_FILE));
+        drop(open(&config(&[&a], true)));
+        let start = |seconds| begin_at(&mut open(&config(&[&a], false)), &[7001], Timestamp::from_parts(seconds, 0));
+        let first = start(1_795_824_000);
+        let older = fs::read(&put_back).expect("there");
+        assert_eq!(start(1_795_824_001), first + 1);
+        assert_eq!(start(0), first + 2, "the clock was set back");
+        fs::write(&put_back, older).expect("written");
+        assert!(start(1_795_824_600) > first + 2);
     }
 
     #[test]
@@ -364,7 +382,7 @@ mod tests {
         assert!(absent.is_empty());
         // One that cannot begin is left out, and its lock goes.
         let only_b = |home: &Home, _| if home.dir() == b { Ok(()) } else { Err(Fatal::failed("full")) };
-        let (begun, absent) = homes.begin(&[7001], only_b).expect("one is there");
+        let (begun, absent) = homes.begin(&[7001], Timestamp(0), only_b).expect("one is there");
         assert_eq!((begun.len(), absent.len(), homes.iter().count()), (1, 1, 1));
         let (home, incarnation) = homes.late().open(&a, false).expect("there");
         assert_eq!(home.identity().target_id, Some(TargetId(9)));
@@ -405,7 +423,7 @@ mod tests {
         let (a, b) = (root.path().join("a"), root.path().join("b"));
         let mut homes = open(&config(&[&a, &b], true));
         let refuse = |home: &Home, _| if home.dir() == a { Ok(()) } else { Err(Fatal::failed("full")) };
-        assert_eq!(homes.begin(&[7001], refuse).expect_err("it has never been served").message, "full");
+        assert_eq!(homes.begin(&[7001], Timestamp(0), refuse).expect_err("it has never been served").message, "full");
     }
 
     #[test]

@@ -26,6 +26,8 @@ use crate::threads::{self, Start, give};
 const FILE: &str = "written.toml";
 /// What it is called once it is in doubt: kept as room for the next one.
 const DOUBTED: &str = "written.toml.doubted";
+/// Incarnations that are remembered.
+const SERVED_MAX: usize = 64;
 /// Longest wait for the disks at the end.
 pub(crate) const END_MAX: Duration = Duration::from_secs(3);
 
@@ -39,13 +41,20 @@ struct Record {
     complete: bool,
     /// What earlier incarnations have acknowledged may be gone.
     lost_before: u64,
+    /// The last incarnations that have served it. Any other since the first of them has served what became of it after this
+    /// copy was made, which was put back.
+    #[serde(default)]
+    served: Vec<u64>,
 }
 
 impl Record {
     /// For the time of this `incarnation`. Where nothing is known of what was before, it may be gone.
     fn next(before: Option<&Record>, epoch: String, incarnation: u64) -> Self {
         let kept = before.filter(|before| before.complete || before.epoch == epoch);
-        Self { epoch, complete: false, lost_before: kept.map_or(incarnation, |before| before.lost_before) }
+        let mut served = before.map_or_else(Vec::new, |before| before.served.clone());
+        served.push(incarnation);
+        served.drain(..served.len().saturating_sub(SERVED_MAX));
+        Self { epoch, complete: false, lost_before: kept.map_or(incarnation, |before| before.lost_before), served }
     }
 }
 
@@ -56,6 +65,11 @@ impl Begun {
     /// The incarnation before which changes may have been lost.
     pub(crate) fn lost_before(&self) -> u64 {
         self.0.lost_before
+    }
+
+    /// The last incarnations that have served it, with this one.
+    pub(crate) fn served(&self) -> &[u64] {
+        &self.0.served
     }
 
     /// Notes that from here on the target in `dir` is served, on disk before this returns.
@@ -243,6 +257,16 @@ mod tests {
         let lost = next(Some(&booted), "c", 4);
         assert_eq!(lost.lost_before, 4);
         assert_eq!(next(Some(&lost), "c", 5).lost_before, 4, "what was lost is not found again");
+    }
+
+    #[test]
+    fn the_last_incarnations_are_remembered() {
+        let next = |before: Option<&Record>, incarnation| Record::next(before, "a".into(), incarnation);
+        let mut record = next(None, 1);
+        for incarnation in 2..100 {
+            record = next(Some(&record), 10 * incarnation);
+        }
+        assert_eq!((record.served.len(), record.served.last()), (SERVED_MAX, Some(&990)));
     }
 
     #[test]

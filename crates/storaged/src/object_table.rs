@@ -10,6 +10,7 @@ use std::rc::Rc;
 use ring::sync::{Sender, oneshot};
 use rustc_hash::FxHashMap;
 use types::id::ObjectId;
+use types::time::Timestamp;
 
 use crate::bounded_map::BoundedMap;
 use crate::order::{Access, Order, Ticket};
@@ -21,10 +22,23 @@ const TOMBSTONES_MAX: usize = 1 << 16;
 /// Low bits of a version that count changes; those above are the service's incarnation. With ten thousand changes a second of
 /// one lane, enough for three years without a restart; with a hundred thousand, for four months.
 const COUNTER_BITS: u32 = 40;
+/// Incarnations that the clock may come to, in 2043: three quarters of those that there are bits for, so that one that is
+/// years ahead leaves enough.
+const BY_CLOCK_MAX: u64 = 3 << 22;
 
 /// All versions that a service of this incarnation gives out are higher; those of earlier ones are lower.
 pub(crate) fn first_version(incarnation: u64) -> u64 {
     incarnation << COUNTER_BITS
+}
+
+pub(crate) fn incarnation_of(version: u64) -> u64 {
+    version >> COUNTER_BITS
+}
+
+/// The least that an incarnation that begins now is counted as: higher than all before, also where what counted them is an
+/// older copy that was put back.
+pub(crate) fn incarnation_by_clock(now: Timestamp) -> u64 {
+    (now.seconds_since_2020() / 60).min(BY_CLOCK_MAX)
 }
 
 pub(crate) struct ObjectTable {
@@ -85,6 +99,11 @@ impl ObjectTable {
     pub(crate) fn version(&self, object: ObjectId) -> u64 {
         let state = self.state.borrow();
         state.versions.get(&object).copied().unwrap_or(state.floor)
+    }
+
+    /// The newest version given out.
+    pub(crate) fn newest(&self) -> u64 {
+        self.state.borrow().newest
     }
 
     /// Notes a change and returns the new version.
@@ -170,6 +189,14 @@ mod tests {
         assert!(table.version(object(1)) >= first, "a forgotten version went backwards");
         assert!(table.changed(object(1)) > first);
         assert!(ObjectTable::new(8).version(object(1)) > table.changed(object(1)));
+    }
+
+    #[test]
+    fn incarnations_rise_by_the_clock_which_leaves_some_for_when_it_is_wrong() {
+        let minute = |seconds| incarnation_by_clock(Timestamp::from_parts(seconds, 0));
+        assert_eq!(minute(1_795_824_060), minute(1_795_824_000) + 1);
+        assert_eq!((minute(0), minute(i64::MIN), minute(i64::MAX)), (0, 0, BY_CLOCK_MAX));
+        assert_eq!(incarnation_of(first_version(BY_CLOCK_MAX * 5 / 4)), BY_CLOCK_MAX * 5 / 4, "there is room for it");
     }
 
     #[test]

@@ -153,11 +153,12 @@ impl<S: ObjectStore> Served<S> {
         let told = self.failures.tell(object, connection, since);
         // Whoever meets an error that passes asks again, and is told no second time.
         told.and(synced)?;
-        let lost = self.target.may_have_lost(since);
+        let lost = self.target.may_have_lost(since) || self.is_unknown(since);
         if lost {
             let target = self.target.id();
             tracing::error!(%object, %target,
-                "what was written may not be there: since then the host has lost its memory, or the disk has refused something");
+                "what was written may not be there: since then the host has lost its memory, the disk has refused something, or an \
+                 older copy was put back");
         }
         Ok(SyncReply { lost })
     }
@@ -237,8 +238,18 @@ impl<S: ObjectStore> Served<S> {
         version
     }
 
+    /// Whether nobody can have been told this version here: then it is of what became of the target before an older copy of it
+    /// was put back, and says nothing.
+    fn is_unknown(&self, version: u64) -> bool {
+        version > self.table.newest()
+    }
+
     fn check_changeable(&self, object: ObjectId, unchanged_since: u64) -> Result<(), Errno> {
         let changed = unchanged_since != 0 && self.table.version(object) > unchanged_since;
-        if changed || self.table.is_buried(object) { Err(Errno::ESTALE) } else { Ok(()) }
+        if changed || self.is_unknown(unchanged_since) || self.table.is_buried(object) {
+            Err(Errno::ESTALE)
+        } else {
+            Ok(())
+        }
     }
 }

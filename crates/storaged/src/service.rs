@@ -108,22 +108,16 @@ impl Service {
         let (mut homes, mut absent) = Homes::open(&config)?;
         let listeners = given.map_or_else(|| Listeners::any(address, homes.ports(), lanes), Ok)?;
         let opening = Opening::of(&config);
-        let (targets, not_begun) = homes.begin(&listeners.ports, |home, times| open_target(home, times, opening))?;
+        let now = telemetry::clock::now();
+        let (targets, not_begun) =
+            homes.begin(&listeners.ports, now, |home, incarnation| open_target(home, incarnation, opening))?;
         absent.extend(not_begun);
         let targets_max = targets.len() + absent.len();
         let absent = search(absent, &homes, opening);
         target::count_sharers(&targets);
-        let incarnation = homes.incarnation();
-        let identity = Identity {
-            key,
-            cluster: homes.cluster().to_owned(),
-            name: name(&config),
-            incarnation,
-            node: homes.node().to_owned(),
-        };
-
+        let identity = identity(&config, key, &homes);
         let news = AgentNews::default();
-        let registration = registration(&config, &homes, &rails, &listeners.ports, incarnation, endpoint);
+        let registration = registration(&config, &homes, &rails, &listeners.ports, identity.incarnation, endpoint);
         let agent = Agent::start_node(
             AgentConfig {
                 management: config.mgmtd.clone(),
@@ -332,7 +326,7 @@ impl Opening {
     }
 }
 
-/// Begins a target for the `incarnation`th time, and looks whether the lanes will be able to open it.
+/// Begins a target for this `incarnation`, and looks whether the lanes will be able to open it.
 fn open_target(home: &Home, incarnation: u64, opening: Opening) -> Result<Arc<Target>, Fatal> {
     let target = Target::new(home.dir().to_path_buf(), opening.reserve);
     target.set_place(home.place().clone());
@@ -381,6 +375,18 @@ fn search(absent: Vec<Absent>, homes: &Homes, opening: Opening) -> Search {
         Ok((home, target))
     };
     Search::start(absent, Arc::new(open))
+}
+
+/// With an incarnation of this process, by which mgmtd and clients tell it from others: not the count of starts, from which
+/// versions are made, since whoever runs on a copy of the directories has that as well.
+fn identity(config: &Config, key: ClusterKey, homes: &Homes) -> Identity {
+    Identity {
+        key,
+        cluster: homes.cluster().to_owned(),
+        name: name(config),
+        incarnation: telemetry::clock::now_ns(),
+        node: homes.node().to_owned(),
+    }
 }
 
 fn registration(
@@ -506,10 +512,43 @@ fn cannot_start(error: &io::Error) -> Fatal {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::OpenOptionsExt;
+
+    use types::time::Timestamp;
 
     use super::*;
     use crate::silence::tests::{LONG, make_pipe};
+
+    #[test]
+    fn a_process_over_a_copy_of_the_directories_is_another_one() {
+        let root = tempfile::tempdir().expect("a directory");
+        let [one, other] = ["one", "other"].map(|name| root.path().join(name));
+        let config = |target: &Path| -> Config {
+            let mut flags = conf::Flags::<Config>::default();
+            for (key, value) in
+                [("key_file", "/k"), ("init", "true"), ("targets", target.to_str().expect("plain path"))]
+            {
+                flags.give(key, value);
+            }
+            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+        };
+        let (config, copy) = (config(&one), config(&other));
+        drop(Homes::open(&config).expect("made"));
+        fs::create_dir(&other).expect("made");
+        for file in fs::read_dir(&one).expect("there").map(|file| file.expect("read").path()) {
+            fs::copy(&file, other.join(file.file_name().expect("a file"))).expect("copied");
+        }
+        let registered = |config: &Config| {
+            let (mut homes, _) = Homes::open(config).expect("opened");
+            let (counts, _) = homes.begin(&[7001], Timestamp(0), |_, count| Ok(count)).expect("begun");
+            let identity = identity(config, ClusterKey::from_bytes([7; 32]), &homes);
+            (counts, registration(config, &homes, &[], &[7001], identity.incarnation, None))
+        };
+        let ((count, one), (same, other)) = (registered(&config), registered(&copy));
+        assert_eq!((&one.uuid, count), (&other.uuid, same), "a copy");
+        assert_ne!(one.incarnation, other.incarnation);
+    }
 
     #[test]
     fn files_and_connections_have_no_more_descriptors_than_there_are() {

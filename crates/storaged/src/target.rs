@@ -18,7 +18,7 @@ use types::id::TargetId;
 
 use crate::bench::Bench;
 use crate::losses::{self, Begun};
-use crate::object_table::first_version;
+use crate::object_table::{first_version, incarnation_of};
 use crate::pulse::Pulse;
 use crate::silence::{self, Silence};
 use crate::syncer::Syncer;
@@ -84,6 +84,8 @@ pub(crate) struct Target {
     creations: AtomicU64,
     /// Changes with lower versions, acknowledged and not synced, may have been lost.
     lost_before: AtomicU64,
+    /// The last incarnations that have served it.
+    served: OnceLock<Vec<u64>>,
     /// Until it is served.
     begun: Mutex<Option<Begun>>,
     /// Syncs of the whole file system that have failed.
@@ -120,6 +122,7 @@ impl Target {
             incarnation: AtomicU64::new(0),
             creations: AtomicU64::new(0),
             lost_before: AtomicU64::new(0),
+            served: OnceLock::new(),
             begun: Mutex::new(None),
             failed_syncs: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
@@ -169,6 +172,7 @@ impl Target {
         let begun = losses::begin(&self.path, incarnation)?;
         self.lost_before.store(first_version(begun.lost_before()), Ordering::Relaxed);
         self.incarnation.store(incarnation, Ordering::Relaxed);
+        let _ = self.served.set(begun.served().to_vec());
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(())
     }
@@ -193,7 +197,15 @@ impl Target {
 
     /// Whether an acknowledged change of this version may be gone though nothing has failed; 0 is no version.
     pub(crate) fn may_have_lost(&self, version: u64) -> bool {
-        version != 0 && version < self.lost_before.load(Ordering::Relaxed)
+        version != 0 && (version < self.lost_before.load(Ordering::Relaxed) || self.is_of_a_later_time(version))
+    }
+
+    /// Whether this is a version of what became of the target after the copy of it was made that is here now.
+    fn is_of_a_later_time(&self, version: u64) -> bool {
+        let (incarnation, served) = (incarnation_of(version), self.served.get().map_or(&[][..], Vec::as_slice));
+        // Those that were served before are not remembered.
+        let is_remembered = served.first().is_some_and(|&first| first < incarnation);
+        is_remembered && incarnation < self.incarnation() && !served.contains(&incarnation)
     }
 
     /// The first version that cannot have been lost with the memory of the host, or to a disk that refused it unheard.
@@ -625,6 +637,27 @@ mod tests {
         assert!(is_noted());
         assert!(!first.may_have_lost(version), "who was there can be told one by one");
         assert!(start(3).may_have_lost(version));
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_an_older_copy_was_put_back_is_lost() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let serve = |incarnation| {
+            let target = Arc::new(target(dir.path(), 0));
+            target.begin(incarnation).expect("begun");
+            target.serve().expect("noted");
+            target
+        };
+        let lost = |target: &Target| [100, 200, 300].map(|by| target.may_have_lost(first_version(by) + 1));
+        serve(100);
+        end_all(vec![serve(200)]);
+        let record = dir.path().join("written.toml");
+        let copy = std::fs::read(&record).expect("there");
+        assert_eq!(lost(&serve(300)), [false; 3]);
+        std::fs::write(&record, copy).expect("put back");
+        for incarnation in [400, 500] {
+            assert_eq!(lost(&serve(incarnation)), [false, false, true], "in {incarnation}");
+        }
     }
 
     #[test]

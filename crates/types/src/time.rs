@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 const NS_PER_S: i64 = 1_000_000_000;
+/// The beginning of 2020, in seconds.
+const YEAR_2020: i64 = 1_577_836_800;
 
 impl Timestamp {
     /// Saturates at the ends of the range (years 1677 and 2262).
@@ -24,6 +26,12 @@ impl Timestamp {
     #[must_use]
     pub fn parts(self) -> (i64, u32) {
         (self.0.div_euclid(NS_PER_S), self.0.rem_euclid(NS_PER_S) as u32)
+    }
+
+    /// Whole seconds, for numbers that rise with the clock. 0 before that.
+    #[must_use]
+    pub fn seconds_since_2020(self) -> u64 {
+        u64::try_from(self.parts().0 - YEAR_2020).unwrap_or(0)
     }
 }
 
@@ -143,5 +151,16 @@ mod tests {
         let t = Timestamp::from_parts(-1, 999_999_999);
         assert_eq!(t, Timestamp(-1));
         assert_eq!(t.parts(), (-1, 999_999_999));
+    }
+
+    #[test]
+    fn whatever_a_clock_says_is_so_long_after_2020_or_not_at_all() {
+        // 2026-11-28 00:00:00, by `date -u -d 2026-11-28 +%s` and of 2020-01-01.
+        let seconds = Timestamp::from_parts(1_795_824_000, 999).seconds_since_2020();
+        assert_eq!(seconds, (6 * 365 + 2 + 331) * 24 * 3600);
+        for early in [i64::MIN, -1, 0, YEAR_2020 * NS_PER_S - 1, YEAR_2020 * NS_PER_S] {
+            assert_eq!(Timestamp(early).seconds_since_2020(), 0);
+        }
+        assert_eq!(Timestamp(i64::MAX).seconds_since_2020() / (365 * 24 * 3600), 242);
     }
 }

@@ -14,9 +14,8 @@ const SUPERSEDED_MAX: usize = 64;
 
 impl Membership {
     /// Two processes may have one identity, where a directory was copied or its disk moved while the first was cut off.
-    /// Incarnations are compared for equality alone: not every service's clock can be relied on to order them. One that
-    /// counts its starts may get an old number again, as where the target that counted highest was taken away: while
-    /// nobody else is heard of, it is taken.
+    /// Incarnations are compared for equality alone: not every service's clock can be relied on to order them. While nobody
+    /// else is heard of, a number that comes again is taken.
     pub(super) fn check_not_superseded(&self, id: NodeId, incarnation: u64, now: Moment) -> Result<(), Refusal> {
         let holds_place = |presence: &&Presence| now.ms_since(presence.last_heard) < self.rules.offline_after_ms;
         let holder = self.presence.get(&id).filter(holds_place);

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `super` | format:4 shard:2 |
 //! | `ids` | the first inode counter not yet reserved:8 |
-//! | `incarnation` | how often the shard was started:8 |
+//! | `ids_at` | when that was written: seconds since 2020, by the clock:8 |
+//! | `incarnation` | of the last start, higher than any before:8 |
 //! | `kept_since` | the birth of the first session that has lost nothing that it was answered:8 |
 //! | `lease_term`, `session_expiry` | milliseconds:8, the longest that any client may still go by |
 //! | `counts` | commit number:8 inodes:8, as in the head of a stored reply; the highest commit number is right |
@@ -17,6 +18,7 @@ use crate::schema::{FORMAT, Fields};
 pub const PREFIX: u8 = b'M';
 pub const SUPERBLOCK: &[u8] = b"Msuper";
 pub const IDS: &[u8] = b"Mids";
+pub const IDS_AT: &[u8] = b"Mids_at";
 pub const INCARNATION: &[u8] = b"Mincarnation";
 pub const KEPT_SINCE: &[u8] = b"Mkept_since";
 pub const LEASE_TERM: &[u8] = b"Mlease_term";

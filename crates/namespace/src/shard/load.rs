@@ -25,6 +25,9 @@ use crate::transaction::Transactions;
 
 /// Starts passed over where the store may have lost what it said of them.
 const STARTS_DOUBTED: u64 = 1 << 10;
+/// Incarnations that the clock may come to: three quarters of those that there is room for (see [`EPOCH_BITS`]), so that one
+/// that is years ahead leaves enough.
+const STARTS_BY_CLOCK_MAX: u64 = 3 << 22;
 /// Epochs of intents in one incarnation: with ten thousand a second, enough for three years without a restart. More of
 /// them would leave fewer incarnations, of which each loss of power takes [`STARTS_DOUBTED`].
 const EPOCH_BITS: u32 = 40;
@@ -37,9 +40,8 @@ const BIRTH_BITS: u32 = 32;
 
 /// Reads sessions, stored replies and orphans; counts the start. Commits and syncs.
 pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: u64) -> Result<Shard<K>> {
-    let starts = namespace.number(meta::INCARNATION)?.unwrap_or(0);
     let kept = namespace.kv.kept();
-    let incarnation = starts + if kept == Kept::Unknown { STARTS_DOUBTED } else { 1 };
+    let incarnation = next_incarnation(&namespace, kept)?;
     namespace.cold.put(meta::INCARNATION, &meta::ser_number(incarnation));
     let birth = incarnation << BIRTH_BITS;
     let kept_since = match namespace.number(meta::KEPT_SINCE)? {
@@ -103,6 +105,14 @@ pub(super) fn load<K: Kv>(mut namespace: Namespace<K>, config: Config, mono_ms: 
     };
     shard.load_transactions()?;
     Ok(shard)
+}
+
+/// None comes again where an older store was put back either: there are fewer starts than minutes.
+fn next_incarnation<K: Kv>(namespace: &Namespace<K>, kept: Kept) -> Result<u64> {
+    let starts = namespace.number(meta::INCARNATION)?.unwrap_or(0);
+    let next = starts + if kept == Kept::Unknown { STARTS_DOUBTED } else { 1 };
+    let most = (namespace.now.seconds_since_2020() / 60).saturating_mul(2).min(STARTS_BY_CLOCK_MAX);
+    Ok(next.max((next - 1 + namespace.elapsed_s()? / 60).min(most)))
 }
 
 fn read_sessions<K: Kv>(kv: &K, known: impl Fn() -> Session + Copy) -> Result<(BTreeMap<SessionId, Session>, Counts)> {

@@ -13,7 +13,7 @@ use crate::common::{Running, identity, identity_of, object, run, serve_at, until
 
 const WANTED: &str = "wanted";
 
-/// Says that it is this node; incarnations are counts of starts.
+/// Says that it is this node.
 fn serve_node(node: &str, at: &str, incarnation: u64) -> Running {
     let identity = Identity { node: node.to_owned(), ..identity_of(1, incarnation) };
     serve_at(at.parse().unwrap(), identity, Limits::default())

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ring::buf::{Buf, Slice};
 use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
+use types::error::Errno;
 use types::id::{ObjectId, TargetId};
 use types::time::Timestamp;
 use wire::v1::storage::{Read, Truncate, Write};
@@ -181,6 +182,29 @@ pub(super) fn served(dir: &Path, store: Files) -> Served<Files> {
         read_memory: Shares::new(64 << 20, 1).one(),
         scrub: Scrub::default(),
     }
+}
+
+#[test]
+fn a_version_that_was_never_given_out_vouches_for_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    on_ring(async {
+        let (store, _) = bed(dir.path()).await;
+        let (served, o) = (served(dir.path(), store), object(2, 0));
+        let write = async |unchanged_since| {
+            let data = Slice::from_vec(vec![1; 100]).into();
+            served.write(&Write { unchanged_since, ..write_to(o, 0) }, data).await.map(|written| written.version)
+        };
+        let lost = async |since| {
+            let sync = wire::v1::storage::Sync { object: o, since };
+            served.sync(&sync, 1).await.expect("synced").lost
+        };
+        let given_out = write(0).await.expect("written");
+        // Told before an older copy of the target was put back.
+        let later = given_out + 1;
+        assert_eq!((lost(given_out).await, lost(later).await), (false, true));
+        assert_eq!(write(later).await, Err(Errno::ESTALE));
+        assert!(write(given_out).await.is_ok());
+    });
 }
 
 /// Who appends goes by both: with the version of a write and the size from before it, it would go over what that wrote.
