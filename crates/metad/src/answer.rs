@@ -15,7 +15,7 @@ use wire::v1::meta::{
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, RenewReply, SessionOpened};
-use wire::v1::transaction::{self, Climbed, Finished, Prepared, Transacted};
+use wire::v1::transaction::{self, Climbed, Finished, OutcomeState, Prepared, Transacted};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -136,9 +136,9 @@ impl Answer {
             Self::Finished(reply) => responder.reply(&reply),
             Self::Outcome(outcome) => {
                 let state = match outcome {
-                    Outcome::Pending => 0,
-                    Outcome::Commit => 1,
-                    Outcome::Abort => 2,
+                    Outcome::Pending => OutcomeState::NotDecided,
+                    Outcome::Commit => OutcomeState::ToBeDone,
+                    Outcome::Abort => OutcomeState::ToBeForgotten,
                 };
                 responder.reply(&transaction::Outcome { state });
             }

@@ -235,6 +235,12 @@ impl Sample for transaction::Promise {
     }
 }
 
+impl Sample for transaction::OutcomeState {
+    fn sample(dice: &mut Dice) -> Self {
+        Self::ALL[dice.below(Self::ALL.len() as u64) as usize]
+    }
+}
+
 impl Sample for transaction::Ending {
     fn sample(dice: &mut Dice) -> Self {
         match dice {
