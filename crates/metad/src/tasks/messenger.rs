@@ -16,7 +16,7 @@ use tracing::debug;
 use types::id::ShardId;
 use wire::codec::Bytes;
 use wire::frame::Status;
-use wire::v1::transaction::{AskOutcome, Climb, Finish, OutcomeState, Prepare};
+use wire::v1::transaction::{AskOutcome, Climb, OutcomeState, Prepare};
 
 use crate::tasks::messenger::bundle::{Bundle, Fate, Parcel};
 use crate::turn::Core;
@@ -159,10 +159,8 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
             let prepared = connection.call(to, &prepare).await?;
             deser_votes(&prepared.votes.0).map_or(Reply::Failed, Reply::Prepared)
         }
-        Message::Finish { transaction, commit, made } => {
-            let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
-            bundle::reply_of(connection.call(to, &finish).await?.ending)
-        }
+        // Goes in bundles.
+        Message::Finish { .. } => Reply::Failed,
         Message::AskOutcome { transaction } => {
             Reply::Outcome(match connection.call(to, &AskOutcome { transaction: *transaction }).await?.state {
                 OutcomeState::NotDecided => Outcome::Pending,

@@ -21,14 +21,13 @@ messages! {
     }
     /// One vote for each part, in their order.
     Prepared { votes: Bytes }
-    /// Does what was prepared, or forgets it. Answered when that is on disk; unknown transactions are no error.
+    /// Does what was prepared, or forgets it; unknown transactions are no error. Comes in a `Transact`.
     Finish {
         transaction: TransactionId,
         commit: bool,
         /// The directory that was made at once for it, where it is to stay.
         made: Option<InodeId>,
     }
-    Finished { ending: Ending }
     /// What became of a transaction that the asked shard coordinates.
     AskOutcome { transaction: TransactionId }
     Outcome { state: OutcomeState }
@@ -58,7 +57,7 @@ numbered! {
         Done = 0,
         /// Nothing is known of the transaction, and the directory that was made for it is not there.
         Lost = 1,
-        /// Of one among others: it failed, and is to be sent again, in time.
+        /// It failed, and is to be sent again, in time.
         Later = 2,
     }
 }

@@ -389,7 +389,6 @@ samples! {
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
         transaction::Finish { transaction, commit, made }
-        transaction::Finished { ending }
         transaction::AskOutcome { transaction }
         transaction::Outcome { state }
         transaction::Climb { inode, until }
