@@ -20,7 +20,6 @@ pub struct ClusterMap {
     pub shards: BTreeMap<ShardId, GroupId>,
     /// Groups that there were once: what is still to be done on them never will be. One that is missing here and above is not
     /// known yet, or this map was made of an old store.
-    #[serde(default)]
     pub deleted_groups: BTreeSet<GroupId>,
 }
 

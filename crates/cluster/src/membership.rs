@@ -17,7 +17,7 @@ use types::id::{GroupId, NodeId, PoolId, SessionId, TargetId};
 use crate::capacity::{Capacities, Limits};
 use crate::event::{Admin, Answer, Effects, Event, Moment, Report};
 use crate::map::{ClusterMap, Group, Node, Pool, Target};
-use crate::record::{ClusterRecord, FORMAT, Key, NextIds, encode, encode_pin};
+use crate::record::{ClusterRecord, FORMAT, Key, NextIds, encode};
 use crate::refusal::Refusal;
 
 /// Who belongs to the cluster and in which state. Give every event to [`Membership::apply`] and carry out what it
@@ -184,7 +184,7 @@ impl Membership {
             Key::Group(id) => self.map.groups.get(&id).map(encode),
             Key::Pool(id) => self.map.pools.get(&id).map(encode),
             Key::Shard(id) => self.map.shards.get(&id).map(encode),
-            Key::Pinned(id) => self.pinned.get(&id).copied().map(encode_pin),
+            Key::Pinned(id) => self.pinned.get(&id).map(encode),
         }
     }
 

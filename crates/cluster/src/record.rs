@@ -10,12 +10,12 @@
 //! | `g` group | group |
 //! | `p` pool | pool |
 //! | `s` shard | its group |
-//! | `x` target | its state was set: by an administrator (`true`), or for a deletion (its session) |
+//! | `x` target | its state was set: by an administrator (`null`), or for a deletion (its session) |
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use types::id::{GroupId, NodeId, PoolId, SessionId, ShardId, TargetId};
+use types::id::{GroupId, NodeId, PoolId, ShardId, TargetId};
 
 use crate::skipped::Skipped;
 
@@ -50,17 +50,12 @@ pub(crate) struct NextIds {
     pub(crate) pool: u32,
     pub(crate) session: u64,
     /// Of a shard. Wider than shards' numbers: they may be used up.
-    #[serde(default)]
     pub(crate) shard: u32,
     /// Ids below `node` and `target` that an older store skipped, since others have them.
-    #[serde(default)]
     pub(crate) skipped_nodes: Skipped,
-    #[serde(default)]
     pub(crate) skipped_targets: Skipped,
     /// Sessions were skipped, too, since this store was found to be old.
-    #[serde(default)]
     pub(crate) skipped_sessions: bool,
-    #[serde(default)]
     pub(crate) deleted_groups: BTreeSet<GroupId>,
 }
 
@@ -133,14 +128,6 @@ pub(crate) fn decode<T: for<'de> Deserialize<'de>>(key: Key, value: &[u8]) -> Re
     serde_json::from_slice(value).map_err(|error| Damaged(format!("record {key:?}: {error}")))
 }
 
-pub(crate) fn encode_pin(deletion: Option<SessionId>) -> Vec<u8> {
-    deletion.map_or_else(|| encode(&true), |deletion| encode(&deletion))
-}
-
-pub(crate) fn decode_pin(key: Key, value: &[u8]) -> Result<Option<SessionId>, Damaged> {
-    if value == encode_pin(None) { Ok(None) } else { decode(key, value).map(Some) }
-}
-
 /// The persisted records contradict themselves.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the management store is damaged: {0}")]
@@ -148,6 +135,8 @@ pub struct Damaged(pub(crate) String);
 
 #[cfg(test)]
 mod tests {
+    use types::id::SessionId;
+
     use super::*;
 
     #[test]
@@ -171,8 +160,8 @@ mod tests {
             assert_eq!(Key::parse(bad), None);
         }
         let key = Key::Pinned(TargetId(9));
-        for (pin, bytes) in [(None, &b"true"[..]), (Some(SessionId(7)), b"7")] {
-            assert_eq!((encode_pin(pin), decode_pin(key, bytes)), (bytes.to_vec(), Ok(pin)));
+        for (pin, bytes) in [(None, &b"null"[..]), (Some(SessionId(7)), b"7")] {
+            assert_eq!((encode(&pin), decode(key, bytes)), (bytes.to_vec(), Ok(pin)));
         }
         assert_eq!(Key::Shard(ShardId(300)).bytes(), b"s\x01\x2c", "the bytes are on disks: they may never change");
     }

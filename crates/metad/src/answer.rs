@@ -15,7 +15,7 @@ use wire::v1::meta::{
     ScanReply, SettleReply, StatFsReply, WalkReply, WriteInlineReply, XattrNames, XattrReply,
 };
 use wire::v1::session::{Empty, RecallsReply, RenewReply, SessionOpened};
-use wire::v1::transaction::{self, Climbed, Finished, Prepared, Transacted};
+use wire::v1::transaction::{self, Climbed, OutcomeState, Prepared, Transacted};
 
 /// One reply of the protocol, not yet encoded.
 pub(crate) enum Answer {
@@ -53,8 +53,6 @@ pub(crate) enum Answer {
     Prepared(Prepared, Option<Haste>),
     /// What became of a transaction. That it is committed goes out when the log is on disk; all else at once.
     Outcome(Outcome),
-    /// Goes out when the log is on disk, which nobody hurries with.
-    Finished(Finished),
     /// Promises and ends of several transactions. `Some`: goes out when the log is on disk, as soon as the most urgent
     /// of them needs it.
     Transacted(Transacted, Option<Haste>),
@@ -88,7 +86,6 @@ impl Answer {
             Self::Synced | Self::NewParts(_) | Self::OpenedAnew(_) => Some(Haste::Now),
             // What is undecided, or unknown, promises nothing.
             Self::Outcome(outcome) => (*outcome == Outcome::Commit).then_some(Haste::Now),
-            Self::Finished(_) => Some(Haste::WithNextSync),
             Self::Prepared(_, waits) | Self::Transacted(_, waits) => *waits,
             _ => None,
         }
@@ -133,12 +130,11 @@ impl Answer {
             Self::Recalls(reply) => responder.reply(&reply),
             Self::Renewed(reply) => responder.reply(&reply),
             Self::Prepared(reply, _) => responder.reply(&reply),
-            Self::Finished(reply) => responder.reply(&reply),
             Self::Outcome(outcome) => {
                 let state = match outcome {
-                    Outcome::Pending => 0,
-                    Outcome::Commit => 1,
-                    Outcome::Abort => 2,
+                    Outcome::Pending => OutcomeState::NotDecided,
+                    Outcome::Commit => OutcomeState::ToBeDone,
+                    Outcome::Abort => OutcomeState::ToBeForgotten,
                 };
                 responder.reply(&transaction::Outcome { state });
             }

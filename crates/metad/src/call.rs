@@ -270,12 +270,6 @@ impl<K: Kv> Call<'_, K> {
         if has_room { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
-    pub(crate) fn finish(self) -> Outcome {
-        let m: transaction::Finish = decode_body(self.body)?;
-        let ending = ending(self.shard.finish(m.transaction, m.commit, m.made)?);
-        Ok(Answer::Finished(transaction::Finished { ending }))
-    }
-
     pub(crate) fn ask_outcome(self) -> Outcome {
         let m: transaction::AskOutcome = decode_body(self.body)?;
         Ok(Answer::Outcome(self.shard.outcome(m.transaction)))
@@ -296,7 +290,7 @@ impl<K: Kv> Call<'_, K> {
         let (mut endings, mut waits) = (Vec::with_capacity(m.finishes.len()), None);
         for finish in m.finishes {
             let finished = self.shard.finish(finish.transaction, finish.commit, finish.made);
-            endings.push(match finished.map_err(|error| status_of(&error.into(), Op::Finish)) {
+            endings.push(match finished.map_err(|error| status_of(&error.into(), Op::Transact)) {
                 Ok(finished) => {
                     waits = waits.max(Some(Haste::WithNextSync));
                     ending(finished)

@@ -5,6 +5,7 @@ use namespace::view::{
     Standing, Walked,
 };
 use types::id::{GroupId, ShardId};
+use types::name_hash::TIE_BITS;
 use wire::codec::Bytes;
 use wire::v1::meta;
 
@@ -79,13 +80,13 @@ pub(crate) fn page(page: DirPage) -> meta::ReadDirReply {
     meta::ReadDirReply { entries, end, parent: page.parent, directory: page.directory.as_deref().map(directory) }
 }
 
-/// How many of the entries go into one reply. Entries with one cookie are never parted: who asks for those after it
-/// would not see the rest of them. Only directories that an earlier release filled with names of one hash have such.
+/// How many of the entries go into one reply. Those of one hash are never parted: who goes on in their midst does so by their
+/// number, and would pass one over where another was removed before.
 fn fitting(entries: &[DirEntry]) -> usize {
     let mut bytes = 0;
     let mut whole = 0;
     for (index, entry) in entries.iter().enumerate() {
-        if index > 0 && entries[index - 1].cookie != entry.cookie {
+        if index > 0 && entries[index - 1].cookie >> TIE_BITS != entry.cookie >> TIE_BITS {
             whole = index;
         }
         let layout = entry.attributes.as_ref().and_then(|view| view.layout.as_ref());
@@ -142,20 +143,20 @@ mod tests {
 
     use super::*;
 
-    fn entries(count: u64, per_cookie: u64) -> Vec<DirEntry> {
+    fn entries(count: u64, per_hash: u64) -> Vec<DirEntry> {
         let name = Name::new(&[b'x'; 255]).expect("a name");
         let entry = |n: u64| DirEntry {
             name: name.clone(),
             inode: InodeId(n),
             kind: FileType::Regular,
-            cookie: 16 + n / per_cookie,
+            cookie: (1 + n / per_hash) << TIE_BITS | (1 + n % per_hash),
             attributes: None,
         };
         (0..count).map(entry).collect()
     }
 
     #[test]
-    fn a_page_is_cut_between_cookies_only() {
+    fn a_page_is_cut_between_hashes_only() {
         let all = page(DirPage { entries: entries(100, 1), end: true, parent: InodeId::ROOT, directory: None });
         assert_eq!((all.entries.len(), all.end), (100, true));
         let cut = page(DirPage { entries: entries(10_000, 3), end: true, parent: InodeId::ROOT, directory: None });

@@ -138,7 +138,6 @@ fn dispatch<K: Kv>(op: Op, call: Call<'_, K>) -> Outcome {
         Op::SessionOpen => call.session_open(),
         Op::SessionClose => call.session_close(),
         Op::Prepare => call.prepare(),
-        Op::Finish => call.finish(),
         Op::AskOutcome => call.ask_outcome(),
         Op::Climb => call.climb(),
         Op::Transact => call.transact(),

@@ -19,7 +19,7 @@ use namespace::transaction::{Message, Reply, Steps};
 use types::id::ShardId;
 use wire::codec::decode_body;
 use wire::op::Op;
-use wire::v1::transaction::{Ending, Finish, Promise, Transact};
+use wire::v1::transaction::{Ending, Promise, Transact};
 
 use crate::answer::Answer;
 
@@ -147,18 +147,14 @@ impl FailPoints {
             Op::Prepare => self.pass(PrepareArrived),
             Op::Climb => self.pass(ClimbArrived),
             Op::AskOutcome => self.pass(AskArrived),
-            Op::Finish => self.finish_arrives(decode_body::<Finish>(body).is_ok_and(|finish| finish.commit)),
             Op::Transact => {
                 let Ok(Transact { finishes, prepares }) = decode_body(body) else { return };
-                finishes.iter().for_each(|finish| self.finish_arrives(finish.commit));
+                let arrived = |commit| if commit { FinishArrived } else { AbortArrived };
+                finishes.iter().for_each(|finish| self.pass(arrived(finish.commit)));
                 prepares.iter().for_each(|_| self.pass(PrepareArrived));
             }
             _ => {}
         }
-    }
-
-    fn finish_arrives(&self, commit: bool) {
-        self.pass(if commit { FinishArrived } else { AbortArrived });
     }
 
     /// A batch with these steps is about to be committed.
@@ -209,7 +205,6 @@ impl FailPoints {
     pub(crate) fn answers(&self, answer: &Answer) {
         match answer {
             Answer::Prepared(..) => self.pass(PromiseSynced),
-            Answer::Finished(_) => self.pass(FinishSynced),
             Answer::Transacted(transacted, _) => {
                 transacted.endings.iter().for_each(|ending| self.pass_if(*ending != Ending::Later, FinishSynced));
                 let given = |promise: &Promise| matches!(promise, Promise::Given(_));

@@ -20,6 +20,7 @@ mod busy;
 pub mod check;
 mod cold;
 mod complete;
+mod config;
 mod edges;
 pub mod error;
 mod homes;

@@ -13,6 +13,7 @@ use types::time::Timestamp;
 
 use crate::busy::Busy;
 use crate::cold::Cold;
+use crate::config::{Config, Limits};
 use crate::edges::Edges;
 use crate::error::{Damage, Result};
 use crate::homes::Homes;
@@ -70,20 +71,6 @@ pub struct Namespace<K: Kv> {
     pub(crate) busy: Busy,
 }
 
-/// Bounds that the namespace needs to know.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub links: u32,
-    pub cached_inodes: usize,
-    pub cached_edges: usize,
-    /// Owns the root directory of a shard that is formatted.
-    pub root_owner: Credentials,
-    /// Entries that a directory may have until it should be split. 0: any number.
-    pub split_above: u64,
-    /// Changes of a directory's names per second that one shard bears until it should be split. 0: any number.
-    pub split_rate: u64,
-}
-
 /// Whether a commit writes the record of counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountsRecord {
@@ -99,18 +86,20 @@ impl<K: Kv> Namespace<K> {
     ///
     /// # Errors
     /// `Damaged` where the store is of another format or shard.
-    pub fn open(kv: K, shard: ShardId, seed: u64, bounds: Bounds, now: Timestamp) -> Result<Self> {
+    pub fn open(kv: K, config: &Config, now: Timestamp) -> Result<Self> {
+        let Config { shard, seed, root_owner, limits, .. } = *config;
+        let Limits { links, cached_inodes, cached_edges, split_above, split_rate, .. } = limits;
         let batch = kv.batch();
         let mut namespace = Self {
-            inodes: Inodes::new(bounds.cached_inodes),
-            edges: Edges::new(bounds.cached_edges),
+            inodes: Inodes::new(cached_inodes),
+            edges: Edges::new(cached_edges),
             cold: Cold::default(),
             placement: Placement::new(seed),
             now,
-            links_max: bounds.links,
+            links_max: links,
             key: Vec::new(),
             shard,
-            root_owner: bounds.root_owner,
+            root_owner,
             homes: Homes::new(vec![shard], vec![shard]),
             batch,
             next_id: InodeId::FIRST_COUNTER,
@@ -119,9 +108,9 @@ impl<K: Kv> Namespace<K> {
             counts: Counts::default(),
             inodes_committed: 0,
             buried: Vec::new(),
-            split_above: bounds.split_above,
+            split_above,
             overgrown: BTreeSet::new(),
-            busy: Busy::new(bounds.split_rate),
+            busy: Busy::new(split_rate),
             kv,
         };
         namespace.load()?;
@@ -377,15 +366,15 @@ mod tests {
     #[test]
     fn no_id_comes_again_where_the_power_is_cut_after_a_sync_has_hung_for_long() {
         let kv = MemoryKv::new();
-        let bounds = Bounds {
-            links: 9,
-            cached_inodes: 9,
-            cached_edges: 9,
+        let config = Config {
+            shard: ShardId(0),
+            seed: 7,
+            session_expiry_ms: 2,
+            lease_term_ms: 1,
             root_owner: Credentials::default(),
-            split_above: 0,
-            split_rate: 0,
+            limits: Limits { cached_inodes: 9, cached_edges: 9, ..Limits::default() },
         };
-        let open = || Namespace::open(kv.clone(), ShardId(0), 7, bounds, Timestamp(1)).expect("opens");
+        let open = || Namespace::open(kv.clone(), &config, Timestamp(1)).expect("opens");
         let mut namespace = open();
         namespace.reserve_ids();
         namespace.commit(CountsRecord::IfChanged).expect("commits");

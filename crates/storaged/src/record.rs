@@ -71,7 +71,7 @@ mod tests {
             inodes.sort_unstable();
             inodes
         };
-        // As an older release leaves it.
+        // As after a backup was restored.
         fs::write(&path, "alone").expect("written");
         let first = replace("a longer content");
         assert_eq!(replace("short"), first, "the same two files");

@@ -356,3 +356,32 @@ macro_rules! messages {
     )*};
 }
 pub(crate) use messages;
+
+/// Declares kinds and their encoding: one byte, the number of each.
+macro_rules! numbered {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant = $number,)*
+        }
+
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+        }
+
+        impl $crate::codec::Wire for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+            fn decode(reader: &mut $crate::codec::Reader<'_>) -> Result<Self, $crate::codec::DecodeError> {
+                match <u8 as $crate::codec::Wire>::decode(reader)? {
+                    $($number => Ok(Self::$variant),)*
+                    _ => Err($crate::codec::DecodeError::Invalid(stringify!($name))),
+                }
+            }
+        }
+    )*};
+}
+pub(crate) use numbered;

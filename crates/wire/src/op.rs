@@ -115,7 +115,6 @@ ops! {
     Walk = 0x0150: meta::Walk => meta::WalkReply;
 
     Prepare = 0x0180: transaction::Prepare => transaction::Prepared;
-    Finish = 0x0181: transaction::Finish => transaction::Finished;
     AskOutcome = 0x0182: transaction::AskOutcome => transaction::Outcome;
     Climb = 0x0183: transaction::Climb => transaction::Climbed;
     Transact = 0x0184: transaction::Transact => transaction::Transacted;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use types::id::{GroupId, PoolId};
 
 use super::{Membership, Rules};
-use crate::event::{Moment, Seen};
+use crate::event::Moment;
 use crate::map::ServiceKind;
-use crate::record::{ClusterRecord, Damaged, FORMAT, Key, decode, decode_pin};
+use crate::record::{ClusterRecord, Damaged, FORMAT, Key, decode};
 
 impl Membership {
     /// The state that persisted `records` as they were, with nobody heard of yet: all nodes have the full time to
@@ -37,8 +37,6 @@ impl Membership {
         }
         restored.check_references()?;
         restored.check_ids()?;
-        // An earlier release counted shards by the last one that there is.
-        restored.next.shard = restored.next.shard.max(Seen::of(&restored.map).shards);
         Ok(Some(restored))
     }
 
@@ -61,7 +59,7 @@ impl Membership {
             Key::Group(id) => drop(self.map.groups.insert(id, decode(key, value)?)),
             Key::Pool(id) => drop(self.map.pools.insert(id, decode(key, value)?)),
             Key::Shard(id) => drop(self.map.shards.insert(id, decode(key, value)?)),
-            Key::Pinned(id) => drop(self.pinned.insert(id, decode_pin(key, value)?)),
+            Key::Pinned(id) => drop(self.pinned.insert(id, decode(key, value)?)),
         }
         Ok(())
     }
@@ -97,13 +95,15 @@ impl Membership {
     /// No id may come again.
     fn check_ids(&self) -> Result<(), Damaged> {
         let (map, next) = (&self.map, &self.next);
+        // The first of all is 1, but of shards 0.
         let pairs = [
             (map.nodes.keys().next_back().map_or(0, |id| id.0), next.node),
             (map.targets.keys().next_back().map_or(0, |id| id.0), next.target),
             (map.groups.keys().next_back().map_or(0, |id| id.0), next.group),
             (map.pools.keys().next_back().map_or(0, |id| id.0), next.pool),
         ];
-        if pairs.iter().all(|(highest, next)| highest < next) {
+        let is_shard_known = map.shards.keys().next_back().is_none_or(|id| u32::from(id.0) < next.shard);
+        if is_shard_known && pairs.iter().all(|(highest, next)| highest < next) {
             Ok(())
         } else {
             Err(Damaged("ids were given out that its counter does not know".to_owned()))

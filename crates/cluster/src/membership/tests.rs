@@ -15,6 +15,7 @@ use crate::event::{
     Admin, Answer, Effects, Event, Heartbeat, Moment, Registered, Registration, Report, TargetRegistration,
 };
 use crate::map::{CapacityClass, ClusterMap, NodeState, Rail, ServiceKind, TargetState};
+use crate::record::{Key, NextIds, encode};
 use crate::refusal::Refusal;
 
 const CLUSTER: &str = "c-1";
@@ -539,6 +540,20 @@ fn damaged_records_are_noticed() {
         // A lost leaf cannot be noticed; a lost root, or one that others name, can.
         let result = Membership::restore(incomplete, Rules::default(), Moment(0));
         assert!(result.is_err(), "the loss of {key:02x?} went unnoticed");
+    }
+    let next = || world.live.next.clone();
+    let back = [
+        NextIds { node: 2, ..next() },
+        NextIds { target: 2, ..next() },
+        NextIds { group: 2, ..next() },
+        NextIds { pool: PoolId::DEFAULT.0, ..next() },
+        NextIds { shard: 0, ..next() },
+    ];
+    for next in back {
+        let mut set_back = world.disk.clone();
+        set_back.insert(Key::Next.bytes(), encode(&next));
+        let result = Membership::restore(set_back, Rules::default(), Moment(0));
+        assert!(result.is_err(), "{next:?} went unnoticed");
     }
     world.disk.insert(b"z".to_vec(), vec![]);
     assert!(Membership::restore(world.disk, Rules::default(), Moment(0)).is_err());

@@ -245,7 +245,7 @@ fn other_users_read_nothing_of_what_services_keep() {
     fs::write(cluster.path("f"), "secret").unwrap();
     let dirs = ["metad-1", "storaged-1", "mgmtd"].map(|name| cluster.dir().join(name));
     dirs.iter().for_each(|dir| assert_closed(dir));
-    // As an administrator, or an earlier release, has made it.
+    // As an administrator has made it.
     cluster.down().expect_ok();
     fs::set_permissions(&dirs[0], fs::Permissions::from_mode(0o755)).unwrap();
     cluster.up().expect_ok();

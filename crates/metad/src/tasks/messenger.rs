@@ -16,7 +16,7 @@ use tracing::debug;
 use types::id::ShardId;
 use wire::codec::Bytes;
 use wire::frame::Status;
-use wire::v1::transaction::{AskOutcome, Climb, Finish, Prepare};
+use wire::v1::transaction::{AskOutcome, Climb, OutcomeState, Prepare};
 
 use crate::tasks::messenger::bundle::{Bundle, Fate, Parcel};
 use crate::turn::Core;
@@ -159,18 +159,14 @@ async fn call(connection: &Connection, to: To, message: &Message) -> Result<Repl
             let prepared = connection.call(to, &prepare).await?;
             deser_votes(&prepared.votes.0).map_or(Reply::Failed, Reply::Prepared)
         }
-        Message::Finish { transaction, commit, made } => {
-            let finish = Finish { transaction: *transaction, commit: *commit, made: *made };
-            bundle::reply_of(connection.call(to, &finish).await?.ending)
-        }
+        // Goes in bundles.
+        Message::Finish { .. } => Reply::Failed,
         Message::AskOutcome { transaction } => {
-            let outcome = connection.call(to, &AskOutcome { transaction: *transaction }).await?;
-            match outcome.state {
-                0 => Reply::Outcome(Outcome::Pending),
-                1 => Reply::Outcome(Outcome::Commit),
-                2 => Reply::Outcome(Outcome::Abort),
-                _ => Reply::Failed,
-            }
+            Reply::Outcome(match connection.call(to, &AskOutcome { transaction: *transaction }).await?.state {
+                OutcomeState::NotDecided => Outcome::Pending,
+                OutcomeState::ToBeDone => Outcome::Commit,
+                OutcomeState::ToBeForgotten => Outcome::Abort,
+            })
         }
         Message::Climb { inode, until, .. } => {
             Reply::Climbed(connection.call(to, &Climb { inode: *inode, until: *until }).await?.inode)

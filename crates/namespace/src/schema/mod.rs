@@ -12,7 +12,7 @@
 //! | orphan | `O` inode:8 session:8 | version:1 | `orphan` |
 //! | parts | `P` inode:8 | version:1, then the inode:8 of each part of a split directory | `parts` |
 //! | session | `S` session:8 slot:4 | slot 0 the session itself, others stored replies | `session` |
-//! | transaction | `T` id:8 (round:1) | version:1, then participants, or with a round the parts prepared | `transaction` |
+//! | transaction | `T` id:8 (round:1) | version:1, then a decision, or with a round the parts prepared | `transaction` |
 //! | attribute | `X` inode:8 name | the value as it is (no version) | `xattr` |
 //! | symlink | `Y` inode:8 | the target as it is (no version) | `symlink` |
 //!
@@ -41,9 +41,6 @@ pub mod xattr;
 
 /// Version of the whole store's format, in its superblock.
 pub const FORMAT: u32 = 1;
-
-/// Longest key: an edge with a name of 255 bytes.
-pub const KEY_MAX: usize = 1 + 8 + 8 + 255;
 
 /// The name of the rule by which keys are grouped. It changes with [`group`].
 pub const GROUPS: &str = "weft.edges.1";

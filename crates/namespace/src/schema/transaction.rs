@@ -69,17 +69,13 @@ pub struct Making {
     pub new: NewDirectory,
 }
 
-/// Of what makes a directory; of others it is as it was before those were told apart.
-const MAKING: u8 = 2;
-
 #[must_use]
 pub fn ser_decision(participants: &[ShardId], makes: Option<&Making>) -> Vec<u8> {
-    let mut value = vec![if makes.is_some() { MAKING } else { VERSION }];
+    let mut value = vec![VERSION, u8::from(makes.is_some())];
     if let Some(Making { parent, name, new }) = makes {
         value.extend_from_slice(&parent.0.to_le_bytes());
         ser_name(&mut value, name);
-        // The only one of these.
-        ser_part(&mut value, &Part::Make(new.clone()));
+        ser_new(&mut value, new);
     }
     for shard in participants {
         value.extend_from_slice(&shard.0.to_le_bytes());
@@ -91,19 +87,18 @@ pub fn ser_decision(participants: &[ShardId], makes: Option<&Making>) -> Vec<u8>
 /// Where the value is no such record.
 pub fn deser_decision(key: &[u8], value: &[u8]) -> Result<Decision, Damage> {
     let mut fields = Fields::new(value, key);
-    let makes = match value.first() {
-        Some(&MAKING) => {
-            fields.version(MAKING)?;
+    fields.version(VERSION)?;
+    let makes = match fields.u8()? {
+        0 => None,
+        1 => {
             let (parent, name) = (InodeId(fields.u64()?), deser_name(&mut fields)?);
-            match deser_part(&mut fields)? {
-                Part::Make(new) if new.id.0 != 0 => Some(Making { parent, name, new }),
-                _ => return Err(fields.damage("decision that makes no directory")),
+            let new = deser_new(&mut fields)?;
+            if new.id.0 == 0 {
+                return Err(fields.damage("decision that makes no directory"));
             }
+            Some(Making { parent, name, new })
         }
-        _ => {
-            fields.version(VERSION)?;
-            None
-        }
+        _ => return Err(fields.damage("decision of an unknown kind")),
     };
     let mut participants = Vec::new();
     while !fields.is_empty() {
@@ -214,14 +209,6 @@ pub fn deser_votes(value: &[u8]) -> Result<Vec<Vote>, Damage> {
 }
 
 fn ser_part(value: &mut Vec<u8>, part: &Part) {
-    if part.is_done_at_once() {
-        value.push(part::AT_ONCE);
-    }
-    if let Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }) = part
-        && *flags != FileFlags::NONE
-    {
-        value.extend_from_slice(&[part::FLAGS, flags.bits()]);
-    }
     match part {
         Part::Entry { parent, name, becomes } => {
             value.push(part::ENTRY);
@@ -229,20 +216,8 @@ fn ser_part(value: &mut Vec<u8>, part: &Part) {
             ser_name(value, name);
             ser_edge(value, *becomes);
         }
-        Part::Make(new) if let Some(PartNumber { index, count }) = new.part => {
-            value.push(if new.fills { part::MAKE_PART_TO_FILL } else { part::MAKE_PART });
-            value.extend_from_slice(&index.to_le_bytes());
-            value.extend_from_slice(&count.to_le_bytes());
-            value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
-            ser_new(value, new);
-        }
-        Part::Make(new) if new.policy.inline_limit == 0 => {
-            value.push(part::MAKE);
-            ser_new(value, new);
-        }
         Part::Make(new) => {
-            value.push(part::MAKE_LIMITED);
-            value.extend_from_slice(&new.policy.inline_limit.to_le_bytes());
+            value.push(part::MAKE);
             ser_new(value, new);
         }
         Part::Link { inode, parent } => {
@@ -331,71 +306,64 @@ fn ser_policy(value: &mut Vec<u8>, policy: &LayoutPolicy) {
     value.extend_from_slice(&policy.stripe_count.to_le_bytes());
     value.extend_from_slice(&policy.pool.0.to_le_bytes());
     value.extend_from_slice(&policy.directories.to_u32().to_le_bytes());
+    value.extend_from_slice(&policy.inline_limit.to_le_bytes());
 }
 
-/// Checked by `is_possible`.
-fn deser_policy(fields: &mut Fields<'_>, inline_limit: u32) -> Result<LayoutPolicy, Damage> {
+/// Of a directory with this mode.
+fn deser_policy(fields: &mut Fields<'_>, mode: u16) -> Result<LayoutPolicy, Damage> {
     let (chunk_size, stripe_count, pool) = (fields.u32()?, fields.u16()?, PoolId(fields.u32()?));
-    let directories = Placement::from_u32(fields.u32()?);
+    let (directories, inline_limit) = (Placement::from_u32(fields.u32()?), fields.u32()?);
     let directories = directories.ok_or_else(|| fields.damage("transaction with an unknown placement"))?;
-    Ok(LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit })
+    let policy = LayoutPolicy { chunk_size, stripe_count, pool, directories, inline_limit };
+    if policy.validate().is_err() || u32::from(mode) & !types::attr::PERMISSION_BITS != 0 {
+        return Err(fields.damage("transaction with an impossible directory"));
+    }
+    Ok(policy)
 }
 
-fn is_possible(policy: &LayoutPolicy, mode: u16) -> bool {
-    policy.validate().is_ok() && u32::from(mode) & !types::attr::PERMISSION_BITS == 0
+fn deser_flags(fields: &mut Fields<'_>) -> Result<FileFlags, Damage> {
+    let flags = FileFlags::from_bits(fields.u8()?.into());
+    flags.ok_or_else(|| fields.damage("transaction with unknown flags"))
 }
 
 fn ser_conformed(value: &mut Vec<u8>, conformed: &Conformed) {
-    let Conformed { part, mode, uid, gid, flags: _, policy, default, mtime } = conformed;
+    let Conformed { part, mode, uid, gid, flags, policy, default, mtime } = conformed;
     value.extend_from_slice(&part.0.to_le_bytes());
     value.extend_from_slice(&mode.to_le_bytes());
     value.extend_from_slice(&uid.to_le_bytes());
     value.extend_from_slice(&gid.to_le_bytes());
-    value.push(u8::from(mtime.is_some()));
+    value.extend_from_slice(&[flags.bits(), u8::from(mtime.is_some())]);
     value.extend_from_slice(&mtime.map_or(0, |mtime| mtime.0).to_le_bytes());
-    value.extend_from_slice(&policy.inline_limit.to_le_bytes());
     ser_policy(value, policy);
     ser_acl(value, default.as_deref());
 }
 
 fn deser_conformed(fields: &mut Fields<'_>) -> Result<Conformed, Damage> {
     let (part, mode, uid, gid) = (InodeId(fields.u64()?), fields.u16()?, fields.u32()?, fields.u32()?);
-    let (is_set, mtime) = (fields.u8()?, Timestamp(fields.i64()?));
-    let inline_limit = fields.u32()?;
-    let policy = deser_policy(fields, inline_limit)?;
-    if !is_possible(&policy, mode) || is_set > 1 {
+    let (flags, is_set, mtime) = (deser_flags(fields)?, fields.u8()?, Timestamp(fields.i64()?));
+    if is_set > 1 {
         return Err(fields.damage("transaction with an impossible part of a directory"));
     }
-    let (default, flags) = (deser_acl(fields)?, FileFlags::NONE);
+    let (policy, default) = (deser_policy(fields, mode)?, deser_acl(fields)?);
     Ok(Conformed { part, mode, uid, gid, flags, policy, default, mtime: (is_set == 1).then_some(mtime) })
 }
 
 fn deser_part(fields: &mut Fields<'_>) -> Result<Part, Damage> {
-    let tag = fields.u8()?;
-    if tag != part::AT_ONCE {
-        return deser_flagged(tag, fields);
-    }
-    let tag = fields.u8()?;
-    match deser_flagged(tag, fields)? {
-        Part::Make(new) if new.part.is_none() => Ok(Part::Make(NewDirectory { at_once: true, ..new })),
-        _ => Err(fields.damage("transaction that does an impossible part at once")),
+    match fields.u8()? {
+        part::BY => {
+            let (user, tag) = (fields.u32()?, fields.u8()?);
+            match deser_plain(tag, fields)? {
+                part @ (Part::Entry { .. } | Part::Unlink(_) | Part::Rmdir(_) | Part::Move { .. }) => {
+                    Ok(part.by(Some(user)))
+                }
+                _ => Err(fields.damage("transaction with an impossible part of a user")),
+            }
+        }
+        tag => deser_plain(tag, fields),
     }
 }
 
-fn deser_flagged(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
-    if tag != part::FLAGS {
-        return deser_plain(tag, fields);
-    }
-    let told = FileFlags::from_bits(fields.u8()?.into()).filter(|flags| *flags != FileFlags::NONE);
-    let tag = fields.u8()?;
-    let mut plain = deser_plain(tag, fields)?;
-    match (&mut plain, told) {
-        (Part::Make(NewDirectory { flags, .. }) | Part::Conform(Conformed { flags, .. }), Some(told)) => *flags = told,
-        _ => return Err(fields.damage("transaction with impossible flags")),
-    }
-    Ok(plain)
-}
-
+/// A part that is nobody's.
 fn deser_plain(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
     Ok(match tag {
         part::ENTRY => {
@@ -403,35 +371,12 @@ fn deser_plain(tag: u8, fields: &mut Fields<'_>) -> Result<Part, Damage> {
             let name = deser_name(fields)?;
             Part::Entry { parent, name, becomes: deser_edge(fields)? }
         }
-        part::MAKE => Part::Make(deser_new(fields, 0)?),
+        part::MAKE => Part::Make(deser_new(fields)?),
         part::LINK => Part::Link { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
         part::UNLINK => Part::Unlink(InodeId(fields.u64()?)),
         part::RMDIR => Part::Rmdir(InodeId(fields.u64()?)),
         part::MOVE => Part::Move { inode: InodeId(fields.u64()?), parent: InodeId(fields.u64()?) },
         part::TOKEN => Part::Token,
-        part::MAKE_LIMITED => {
-            let inline_limit = fields.u32()?;
-            Part::Make(deser_new(fields, inline_limit)?)
-        }
-        part::MAKE_PART | part::MAKE_PART_TO_FILL => {
-            let number = PartNumber { index: fields.u16()?, count: fields.u16()? };
-            if !number.is_possible() {
-                return Err(fields.damage("transaction with an impossible part of a directory"));
-            }
-            let inline_limit = fields.u32()?;
-            Part::Make(NewDirectory {
-                part: Some(number),
-                fills: tag == part::MAKE_PART_TO_FILL,
-                ..deser_new(fields, inline_limit)?
-            })
-        }
-        part::BY => {
-            let (user, tag) = (fields.u32()?, fields.u8()?);
-            match tag {
-                part::ENTRY | part::UNLINK | part::RMDIR | part::MOVE => deser_plain(tag, fields)?.by(Some(user)),
-                _ => return Err(fields.damage("transaction with an impossible part of a user")),
-            }
-        }
         part::DIVIDE => Part::Divide { inode: InodeId(fields.u64()?), parts: deser_inodes(fields)? },
         part::HOLD => Part::Hold(InodeId(fields.u64()?)),
         part::CONFORM => Part::Conform(deser_conformed(fields)?),
@@ -465,12 +410,17 @@ pub(super) fn deser_kind(fields: &mut Fields<'_>) -> Result<FileType, Damage> {
     FileType::from_u8(fields.u8()?).ok_or_else(|| fields.damage("transaction with an unknown kind"))
 }
 
+/// Number 0 of 0 stands for no part of its parent.
 fn ser_new(value: &mut Vec<u8>, new: &NewDirectory) {
+    let PartNumber { index, count } = new.part.unwrap_or(PartNumber { index: 0, count: 0 });
     value.extend_from_slice(&new.id.0.to_le_bytes());
     value.extend_from_slice(&new.parent.0.to_le_bytes());
     value.extend_from_slice(&new.mode.to_le_bytes());
     value.extend_from_slice(&new.uid.to_le_bytes());
     value.extend_from_slice(&new.gid.to_le_bytes());
+    value.extend_from_slice(&[new.flags.bits(), u8::from(new.fills), u8::from(new.at_once)]);
+    value.extend_from_slice(&index.to_le_bytes());
+    value.extend_from_slice(&count.to_le_bytes());
     value.extend_from_slice(&new.time.0.to_le_bytes());
     ser_policy(value, &new.policy);
     ser_acl(value, new.access.as_deref());
@@ -496,16 +446,20 @@ fn deser_acl(fields: &mut Fields<'_>) -> Result<Option<Vec<u8>>, Damage> {
     }
 }
 
-fn deser_new(fields: &mut Fields<'_>, inline_limit: u32) -> Result<NewDirectory, Damage> {
+fn deser_new(fields: &mut Fields<'_>) -> Result<NewDirectory, Damage> {
     let (id, parent) = (InodeId(fields.u64()?), InodeId(fields.u64()?));
-    let (mode, uid, gid) = (fields.u16()?, fields.u32()?, fields.u32()?);
-    let time = Timestamp(fields.i64()?);
-    let policy = deser_policy(fields, inline_limit)?;
-    if !is_possible(&policy, mode) {
-        return Err(fields.damage("transaction with an impossible directory"));
-    }
-    let (access, default, flags) = (deser_acl(fields)?, deser_acl(fields)?, FileFlags::NONE);
-    let (part, fills, at_once) = (None, false, false);
+    let (mode, uid, gid, flags) = (fields.u16()?, fields.u32()?, fields.u32()?, deser_flags(fields)?);
+    let (fills, at_once) = (fields.u8()?, fields.u8()?);
+    let number = PartNumber { index: fields.u16()?, count: fields.u16()? };
+    let part = (number != PartNumber { index: 0, count: 0 }).then_some(number);
+    // Names come to a part alone; and a part is not made at once.
+    let (fills, at_once) = match (part, fills, at_once) {
+        (None, 0, 0 | 1) => (false, at_once == 1),
+        (Some(number), 0 | 1, 0) if number.is_possible() => (fills == 1, false),
+        _ => return Err(fields.damage("transaction with an impossible new directory")),
+    };
+    let (time, policy) = (Timestamp(fields.i64()?), deser_policy(fields, mode)?);
+    let (access, default) = (deser_acl(fields)?, deser_acl(fields)?);
     Ok(NewDirectory { id, parent, mode, uid, gid, flags, time, policy, access, default, part, fills, at_once })
 }
 
@@ -583,21 +537,57 @@ mod tests {
         ]
     }
 
-    #[test]
-    fn without_flags_a_part_is_as_it_was_before_there_were_any() {
-        let part = |flags| {
-            let (part, policy) = (InodeId(5), LayoutPolicy::default());
-            Part::Conform(Conformed { part, mode: 0o755, uid: 1, gid: 2, flags, policy, default: None, mtime: None })
-        };
-        let (plain, flagged) = (part(FileFlags::NONE), part(FileFlags::IMMUTABLE));
-        let (before, after) = (ser_parts(&[plain]), ser_parts(std::slice::from_ref(&flagged)));
-        assert_eq!((before[..2].to_vec(), after[..4].to_vec()), (vec![VERSION, 12], vec![VERSION, 16, 0x10, 12]));
-        assert_eq!(before[1..], after[3..]);
-        assert_eq!(deser_parts(b"T", &after), Ok(vec![flagged]));
-        for wrong in [&[VERSION, 16, 0x10, 7][..], &[VERSION, 16, 0, 12], &[VERSION, 16, 0x10, 16, 0x10, 12]] {
-            assert!(deser_parts(b"T", &[wrong, &before[2..]].concat()).is_err());
+    fn new_directory(part: Option<PartNumber>, fills: bool, at_once: bool) -> NewDirectory {
+        NewDirectory {
+            id: InodeId(5),
+            parent: InodeId(6),
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            flags: FileFlags::NODUMP,
+            time: Timestamp(7),
+            policy: LayoutPolicy::default(),
+            access: None,
+            default: None,
+            part,
+            fills,
+            at_once,
         }
-        assert!(deser_parts(b"T", &[VERSION, 16]).is_err());
+    }
+
+    #[test]
+    fn names_come_to_parts_alone_and_these_are_not_made_at_once() {
+        let number = |index, count| Some(PartNumber { index, count });
+        let is_read = |part, fills, at_once| {
+            let parts = [Part::Make(new_directory(part, fills, at_once))];
+            let read = deser_parts(b"T", &ser_parts(&parts));
+            read.inspect(|read| assert_eq!(read[..], parts)).is_ok()
+        };
+        assert!(is_read(None, false, false) && is_read(None, false, true) && !is_read(None, true, false));
+        assert!(is_read(number(1, 2), false, false) && is_read(number(1, 2), true, false));
+        assert!(!is_read(number(1, 2), false, true) && !is_read(number(2, 2), false, false));
+        assert!(!is_read(number(0, 1), false, false) && !is_read(number(1, 0), false, false));
+    }
+
+    #[test]
+    fn what_is_never_written_is_damage() {
+        // Behind version and number: inode, parent, permissions, user and group.
+        const FLAGS: usize = 2 + 8 + 8 + 2 + 4 + 4;
+        let made = ser_parts(&[Part::Make(new_directory(None, false, false))]);
+        for (at, wrong) in [(0, 2), (1, 0), (1, part::BY), (FLAGS, 1), (FLAGS + 1, 2), (FLAGS + 2, 2)] {
+            let value = [&made[..at], &[wrong], &made[at + 1..]].concat();
+            assert!(deser_parts(b"T", &value).is_err(), "{wrong} at {at}");
+        }
+        let of_user = |part: &[u8]| deser_parts(b"T", &[&[VERSION, part::BY, 9, 0, 0, 0], part].concat());
+        let unlink = ser_parts(&[Part::Unlink(InodeId(5))]);
+        assert_eq!(of_user(&unlink[1..]), Ok(vec![Part::Unlink(InodeId(5)).by(Some(9))]));
+        assert!(of_user(&made[1..]).is_err() && of_user(&[part::TOKEN]).is_err());
+        assert!(of_user(&[&[part::BY, 9, 0, 0, 0], &unlink[1..]].concat()).is_err(), "of two users");
+        let decided = ser_decision(&[ShardId(1)], None);
+        assert!(deser_decision(b"T", &[&[VERSION, 2], &decided[2..]].concat()).is_err());
+        let new = NewDirectory { id: InodeId(0), ..new_directory(None, false, true) };
+        let nothing = Making { parent: InodeId(6), name: Name::new(b"n").expect("a name"), new };
+        assert!(deser_decision(b"T", &ser_decision(&[ShardId(1)], Some(&nothing))).is_err());
     }
 
     fn moved() -> impl Strategy<Value = Moved> {
@@ -685,7 +675,7 @@ mod tests {
             let _ = deser_round(b"T", &bytes);
             let _ = deser_votes(&bytes);
             let _ = deser_decision(b"T", &bytes);
-            let _ = deser_decision(b"T", &[&[MAKING], &bytes[..]].concat());
+            let _ = deser_decision(b"T", &[&[VERSION, 1], &bytes[..]].concat());
             prop_assert!(deser_parts(b"T", &[&[9], &bytes[..]].concat()).is_err());
         }
     }

@@ -23,7 +23,7 @@ impl Terms {
         Self { lease_ms: config.lease_term_ms, expiry_ms: config.session_expiry_ms }
     }
 
-    /// The longest that clients may go by. Stores of earlier releases do not say what theirs were.
+    /// The longest that clients may go by. A store that was just made does not say.
     pub(super) fn on_record<K: Kv>(namespace: &Namespace<K>, config: &Config) -> Result<Self> {
         let present = Self::of(config);
         let lease_ms = namespace.number(meta::LEASE_TERM)?.unwrap_or(0).max(present.lease_ms);

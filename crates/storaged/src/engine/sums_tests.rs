@@ -360,7 +360,7 @@ fn objects_without_checksums_are_read_and_get_some_when_they_are_gone_over() {
         write(&first, OBJECT, 0, &data).await.expect("written");
         write(&first, object(2, 0), 0, &data).await.expect("written");
         drop(first);
-        std::fs::remove_dir_all(dir.path().join(SUMS)).expect("as an older release leaves it");
+        std::fs::remove_dir_all(dir.path().join(SUMS)).expect("as where checksums were off");
         let second = store(dir.path());
         assert!(read(&second, OBJECT, 0, 200_000).await == data);
         write(&second, OBJECT, 50_000, b"some").await.expect("written");

@@ -497,7 +497,7 @@ fn a_target_that_turned_read_only_by_itself_stays_so() {
 fn ext4_is_told_to_put_folders_apart_also_of_a_target_that_is_there() {
     let Some(mounted) = Mounted::new(16, "rw") else { return };
     let directory = |name: &str| std::fs::File::open(mounted.path().join(name)).expect("it is there");
-    std::fs::create_dir(mounted.path().join(OBJECTS)).expect("as an older release has made it");
+    std::fs::create_dir(mounted.path().join(OBJECTS)).expect("as who restores a backup makes it");
     assert!(!is_scattered(&directory(OBJECTS)));
     on_ring(async {
         let store = store(&mounted.path());

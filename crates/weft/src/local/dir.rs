@@ -34,7 +34,6 @@ pub(crate) struct ClusterDir {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
     /// Where mgmtd listens: on the loopback interface, the whole cluster is for this host alone.
-    #[serde(default = "loopback")]
     pub(crate) address: IpAddr,
     /// Port of mgmtd; those of other services are registered with it. Another one is chosen where it is taken when the
     /// cluster starts.
@@ -44,7 +43,6 @@ pub(crate) struct Spec {
     /// Number of metadata services.
     pub(crate) metadata: u32,
     /// Shards of each metadata service.
-    #[serde(default = "one")]
     pub(crate) shards: u32,
     /// Number of storage services.
     pub(crate) storage: u32,
@@ -53,7 +51,6 @@ pub(crate) struct Spec {
     /// Where it is mounted.
     pub(crate) mount: PathBuf,
     /// What has once come up: its directories exist, so one that is missing is a loss and no beginning.
-    #[serde(default)]
     pub(crate) made: Made,
 }
 
@@ -62,7 +59,6 @@ pub(crate) struct Spec {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Made {
     pub(crate) metadata: u32,
-    #[serde(default = "one")]
     pub(crate) shards: u32,
     pub(crate) storage: u32,
     pub(crate) targets: u32,
@@ -70,16 +66,6 @@ pub(crate) struct Made {
 
 /// Of this host alone.
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// Of clusters from before there was a choice.
-fn loopback() -> IpAddr {
-    LOOPBACK
-}
-
-/// Of clusters from before there were several.
-fn one() -> u32 {
-    1
-}
 
 impl Spec {
     /// What there is when all of it has come up.

@@ -29,7 +29,6 @@ pub(crate) struct RunState {
     /// Directory of the cluster where `weft up` made it.
     pub(crate) dir: Option<PathBuf>,
     /// Metrics endpoint of the mount's process, or empty.
-    #[serde(default)]
     pub(crate) metrics: String,
 }
 
@@ -201,7 +200,7 @@ mod tests {
         let mode = |path: PathBuf| fs::metadata(path).expect("it was made").mode() & 0o777;
         make("new").expect("nothing is in its way");
         assert_eq!((mode(part("new")), mode(part("new/mounts"))), (0o700, 0o700));
-        // As an earlier release has made it.
+        // As this user may have left it.
         fs::set_permissions(part("new"), fs::Permissions::from_mode(0o755)).expect("ours");
         make("new").expect("only we could write there");
         assert_eq!(mode(part("new")), 0o700);

@@ -13,7 +13,6 @@ pub(crate) struct State {
     /// Process id of the supervisor.
     pub(crate) supervisor: i32,
     /// It was told to end, and so will all of them.
-    #[serde(default)]
     pub(crate) stopping: bool,
     /// By name, in the order of their start.
     pub(crate) processes: BTreeMap<String, ProcessState>,

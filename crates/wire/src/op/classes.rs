@@ -78,7 +78,6 @@ macro_rules! metadata_op {
             | $crate::op::Op::Split
             | $crate::op::Op::Walk
             | $crate::op::Op::Prepare
-            | $crate::op::Op::Finish
             | $crate::op::Op::AskOutcome
             | $crate::op::Op::Climb
             | $crate::op::Op::Transact
@@ -148,7 +147,7 @@ impl Op {
     #[must_use]
     pub fn changes_metadata(self) -> bool {
         let of_session = matches!(self, Op::Close | Op::WasRead | Op::SessionOpen | Op::SessionClose);
-        self.is_numbered() || of_session || matches!(self, Op::Finish | Op::Prepare | Op::Transact)
+        self.is_numbered() || of_session || matches!(self, Op::Prepare | Op::Transact)
     }
 
     /// It happens once, however often it is asked for: its request begins with an `Exactly`.
@@ -180,7 +179,6 @@ impl Op {
                 | Op::Parts
                 | Op::Scan
                 | Op::Prepare
-                | Op::Finish
                 | Op::AskOutcome
                 | Op::Climb
                 | Op::Transact

@@ -3,7 +3,7 @@
 
 use types::id::TargetId;
 
-use crate::codec::{Bytes, DecodeError, Reader, Wire, messages};
+use crate::codec::{Bytes, messages, numbered};
 
 /// Blocks, and so sizes and offsets, are multiples of it: what direct I/O wants on every usual disk. In bytes.
 pub const BLOCK_UNIT: u32 = 4096;
@@ -110,34 +110,6 @@ messages! {
     /// Removes the files of earlier runs. Refused with `EBUSY` while one is under way. Answered before it is done.
     BenchCleanup {}
 }
-
-macro_rules! numbered {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        #[repr(u8)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant = $number,)*
-        }
-
-        impl $name {
-            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-        }
-
-        impl Wire for $name {
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.push(*self as u8);
-            }
-            fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                match u8::decode(reader)? {
-                    $($number => Ok(Self::$variant),)*
-                    _ => Err(DecodeError::Invalid(stringify!($name))),
-                }
-            }
-        }
-    )*};
-}
-pub(crate) use numbered;
 
 numbered! {
     /// When what was written is forced to the disk.

@@ -3,8 +3,7 @@
 
 use types::id::NodeId;
 
-use super::bench::numbered;
-use crate::codec::{Bytes, DecodeError, Reader, Wire, messages};
+use crate::codec::{Bytes, messages, numbered};
 use crate::frame::PAYLOAD_MAX;
 
 /// Longest payload of one request, in bytes.

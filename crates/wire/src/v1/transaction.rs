@@ -4,7 +4,7 @@
 use types::error::Errno;
 use types::id::{InodeId, SessionId, TransactionId};
 
-use crate::codec::{Bytes, DecodeError, Reader, Wire, messages};
+use crate::codec::{Bytes, DecodeError, Reader, Wire, messages, numbered};
 
 messages! {
     /// Checks a part of an operation, locks what it touches, and makes it durable without doing it. Answered with
@@ -21,20 +21,16 @@ messages! {
     }
     /// One vote for each part, in their order.
     Prepared { votes: Bytes }
-    /// Does what was prepared, or forgets it. Answered when that is on disk; unknown transactions are no error.
+    /// Does what was prepared, or forgets it; unknown transactions are no error. Comes in a `Transact`.
     Finish {
         transaction: TransactionId,
         commit: bool,
         /// The directory that was made at once for it, where it is to stay.
         made: Option<InodeId>,
     }
-    Finished { ending: Ending }
     /// What became of a transaction that the asked shard coordinates.
     AskOutcome { transaction: TransactionId }
-    Outcome {
-        /// 0: not decided yet; 1: to be done; 2: to be forgotten.
-        state: u8,
-    }
+    Outcome { state: OutcomeState }
     /// Goes up from a directory at home in the asked shard: to `until`, to root, or to the first directory that is at home
     /// elsewhere.
     Climb { inode: InodeId, until: InodeId }
@@ -50,32 +46,19 @@ messages! {
     }
 }
 
-/// What came of a `Finish`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
-    Done,
-    /// Nothing is known of the transaction, and the directory that was made for it is not there.
-    Lost,
-    /// Of one among others: it failed, and is to be sent again, in time.
-    Later,
-}
-
-/// One byte.
-impl Wire for Ending {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(match self {
-            Self::Done => 0,
-            Self::Lost => 1,
-            Self::Later => 2,
-        });
+numbered! {
+    OutcomeState {
+        NotDecided = 0,
+        ToBeDone = 1,
+        ToBeForgotten = 2,
     }
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match u8::decode(reader)? {
-            0 => Self::Done,
-            1 => Self::Lost,
-            2 => Self::Later,
-            _ => return Err(DecodeError::Invalid("ending")),
-        })
+    /// What came of a `Finish`.
+    Ending {
+        Done = 0,
+        /// Nothing is known of the transaction, and the directory that was made for it is not there.
+        Lost = 1,
+        /// It failed, and is to be sent again, in time.
+        Later = 2,
     }
 }
 

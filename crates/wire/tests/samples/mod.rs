@@ -235,6 +235,12 @@ impl Sample for transaction::Promise {
     }
 }
 
+impl Sample for transaction::OutcomeState {
+    fn sample(dice: &mut Dice) -> Self {
+        Self::ALL[dice.below(Self::ALL.len() as u64) as usize]
+    }
+}
+
 impl Sample for transaction::Ending {
     fn sample(dice: &mut Dice) -> Self {
         match dice {
@@ -383,7 +389,6 @@ samples! {
         transaction::Prepare { session, transaction, round, parts }
         transaction::Prepared { votes }
         transaction::Finish { transaction, commit, made }
-        transaction::Finished { ending }
         transaction::AskOutcome { transaction }
         transaction::Outcome { state }
         transaction::Climb { inode, until }

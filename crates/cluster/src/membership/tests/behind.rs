@@ -5,7 +5,6 @@ use types::id::{Epoch, GroupId, NodeId, PoolId, ShardId, TargetId};
 use super::{World, check, metadata, storage};
 use crate::event::{Admin, Answer, Event, Registration, Seen};
 use crate::map::TargetState;
-use crate::record::NextIds;
 use crate::refusal::Refusal;
 
 #[test]
@@ -146,15 +145,6 @@ fn wild_numbers_use_nothing_up() {
     let new = world.register(metadata("m3", &["c"]));
     assert_eq!((new.node, new.targets), (NodeId(2), vec![TargetId(2)]));
     assert_eq!(world.map().shards.len(), 2);
-}
-
-#[test]
-fn a_store_of_an_earlier_release_has_skipped_nothing() {
-    let mut world = World::new();
-    world.disk.insert(b"i".to_vec(), br#"{"node":1,"target":1,"group":1,"pool":2,"session":1}"#.to_vec());
-    world.restart();
-    check(&world);
-    assert_eq!(world.live.next, NextIds::first());
 }
 
 #[test]

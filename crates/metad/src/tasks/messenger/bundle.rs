@@ -112,12 +112,10 @@ impl Bundle {
         }
     }
 
+    /// A lone promise is asked for as such: it may wait for others there, since nothing waits with it.
     fn close(mut self) -> Parcel {
-        let alone = match (self.finishes.len(), self.prepares.len()) {
-            (1, 0) => self.finishes.pop(),
-            (0, 1) => self.prepares.pop(),
-            _ => None,
-        };
+        let is_alone = self.finishes.is_empty() && self.prepares.len() == 1;
+        let alone = if is_alone { self.prepares.pop() } else { None };
         alone.map_or_else(|| Parcel::Bundle(self), Parcel::Alone)
     }
 
@@ -153,7 +151,7 @@ impl Bundle {
     }
 }
 
-pub(super) fn reply_of(ending: Ending) -> Reply {
+fn reply_of(ending: Ending) -> Reply {
     match ending {
         Ending::Done => Reply::Done,
         Ending::Lost => Reply::Lost,
@@ -207,6 +205,14 @@ mod tests {
         let parcels = packed(messages);
         let together = vec![finish(4, true), prepare(1), prepare(5)];
         assert_eq!(parcels, [(1, vec![climb(3)]), (1, together), (2, vec![prepare(2)])]);
+    }
+
+    #[test]
+    fn a_promise_alone_may_wait_and_an_end_does_not() {
+        let outgoing = |message| Outgoing { to: ShardId(1), message, after_sync: false, haste: Haste::WithNextSync };
+        let parcel = |message| pack(vec![outgoing(message)]).remove(0).1;
+        assert!(matches!(parcel(prepare(1)), Parcel::Alone(message) if message == prepare(1)));
+        assert!(matches!(parcel(finish(1, true)), Parcel::Bundle(bundle) if bundle.request.finishes.len() == 1));
     }
 
     #[test]

@@ -4,31 +4,20 @@
 /// Before a part.
 pub(super) mod part {
     pub(crate) const ENTRY: u8 = 1;
-    /// A whole directory, whose new files have no contents in the metadata: as it was before there were such contents.
     pub(crate) const MAKE: u8 = 2;
     pub(crate) const LINK: u8 = 3;
     pub(crate) const UNLINK: u8 = 4;
     pub(crate) const RMDIR: u8 = 5;
     pub(crate) const MOVE: u8 = 6;
     pub(crate) const TOKEN: u8 = 7;
-    /// A whole directory, with the limit for contents in the metadata.
-    pub(crate) const MAKE_LIMITED: u8 = 8;
-    /// A part of its parent that begins empty.
-    pub(crate) const MAKE_PART: u8 = 9;
-    pub(crate) const DIVIDE: u8 = 10;
-    pub(crate) const HOLD: u8 = 11;
-    pub(crate) const CONFORM: u8 = 12;
-    pub(crate) const GIVE: u8 = 13;
-    pub(crate) const TAKE: u8 = 14;
-    /// A part of its parent to which names of that will come.
-    pub(crate) const MAKE_PART_TO_FILL: u8 = 15;
-    /// Before the number of a part that has flags, and followed by them: a part without this has none.
-    pub(crate) const FLAGS: u8 = 16;
-    /// Before all other numbers, of a directory that is made at once.
-    pub(crate) const AT_ONCE: u8 = 17;
+    pub(crate) const DIVIDE: u8 = 8;
+    pub(crate) const HOLD: u8 = 9;
+    pub(crate) const CONFORM: u8 = 10;
+    pub(crate) const GIVE: u8 = 11;
+    pub(crate) const TAKE: u8 = 12;
     /// Before the number of an entry, of an inode that loses a name, or whose name is moved, and followed by a user. In
     /// messages alone.
-    pub(crate) const BY: u8 = 18;
+    pub(crate) const BY: u8 = 13;
 }
 
 /// Before a vote.
