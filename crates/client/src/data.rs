@@ -356,9 +356,9 @@ impl Client {
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
-        let state = self.shared.with_file(inode, |file| {
-            (file.time_to_bear(Shared::wall_clock), file.expects_sync(extent.stripe))
-        });
+        let state = self
+            .shared
+            .with_file(inode, |file| (file.time_to_bear(Shared::wall_clock), file.expects_sync(extent.stripe)));
         let (at, durable) = state.unwrap_or((Timestamp(0), false));
         let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at, durable };
         let passage = self.shared.landings.passage(extent.group, data.len());

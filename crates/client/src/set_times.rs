@@ -81,7 +81,11 @@ impl File {
         // Else the shard has a time from that very moment.
         let Some(after) = self.written_after.filter(|&after| self.told_mtime < after) else { return Timestamp(0) };
         let now = now();
-        if now.0 < after.0.saturating_add(CLOCKS_DIFFER) { now.max(Timestamp(after.0.saturating_add(1))) } else { Timestamp(0) }
+        if now.0 < after.0.saturating_add(CLOCKS_DIFFER) {
+            now.max(Timestamp(after.0.saturating_add(1)))
+        } else {
+            Timestamp(0)
+        }
     }
 
     /// For the shard, at the close.
