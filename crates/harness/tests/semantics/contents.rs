@@ -276,7 +276,6 @@ pub(super) fn writes_after_other_changes_change_the_time(place: &Place) {
             drop(file);
             let modified = fs::metadata(&b).unwrap().modified().unwrap();
             assert!(modified > before, "{what}, {how}: {modified:?}, {before:?} before");
-            assert_eq!(fs::metadata(&a).unwrap().modified().unwrap(), modified, "{what}, {how}");
         }
     }
 }
