@@ -17,7 +17,7 @@ use crate::local::mounts;
 use crate::output;
 
 use accesses::Accesses;
-use settings::{flags_of_mount, flags_of_remount, in_force};
+use settings::{Remount, flags_of_mount, in_force};
 
 /// By these names `mount(8)` looks for a helper: for `-t weft` and `-t fuse.weft`.
 const NAMES: [&str; 2] = ["mount.weft", "mount.fuse.weft"];
@@ -32,8 +32,8 @@ const SOURCE_PREFIX: &str = "weft@";
 enum Asked {
     /// `weft` with these arguments. `tells`: what it has done.
     Mount { words: Vec<OsString>, tells: bool },
-    /// What is mounted there gets these flags, where its access times are these.
-    Remount(OsString, libc::c_ulong, Accesses),
+    /// What is mounted there gets other flags.
+    Remount(OsString, Remount),
     /// `-f`: all but the mounting.
     Nothing,
 }
@@ -48,7 +48,7 @@ pub(crate) fn is_asked(program: Option<&OsStr>) -> bool {
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (words, tells) = match translate(arguments) {
         Ok(Asked::Mount { words, tells }) => (words, tells),
-        Ok(Asked::Remount(point, flags, accesses)) => return remounted(&point, flags, accesses),
+        Ok(Asked::Remount(point, asked)) => return remounted(&point, &asked),
         Ok(Asked::Nothing) => return ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("mount.weft: {error}"));
@@ -73,8 +73,8 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn remounted(point: &OsStr, flags: libc::c_ulong, accesses: Accesses) -> ExitCode {
-    match keeps_accesses(point, accesses).and_then(|()| Ok(remount(point, flags)?)) {
+fn remounted(point: &OsStr, asked: &Remount) -> ExitCode {
+    match remount(point, asked) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("mount.weft: cannot remount {}: {error}", point.display()));
@@ -83,18 +83,18 @@ fn remounted(point: &OsStr, flags: libc::c_ulong, accesses: Accesses) -> ExitCod
     }
 }
 
-/// The kernel does not tell a mount that it has other flags now.
-fn keeps_accesses(point: &OsStr, asked: Accesses) -> anyhow::Result<()> {
-    let mounted = mounts::at(Path::new(point))?.map(|mount| Accesses::shown(&mount.options));
-    match mounted.filter(|mounted| asked.differs(*mounted)) {
-        Some(mounted) => anyhow::bail!(
-            "its access times stay as they were mounted ({mounted}); for {asked} unmount it and mount it again"
-        ),
-        None => Ok(()),
-    }
+fn remount(point: &OsStr, asked: &Remount) -> anyhow::Result<()> {
+    let options = mounts::at(Path::new(point))?.map(|mount| mount.options).unwrap_or_default();
+    // The kernel does not tell a mount that it has other flags now.
+    let (mounted, accesses) = (Accesses::shown(&options), &asked.accesses);
+    anyhow::ensure!(
+        options.is_empty() || !accesses.differs(mounted),
+        "its access times stay as they were mounted ({mounted}); for {accesses} unmount it and mount it again"
+    );
+    Ok(set_flags(point, asked.flags(&options))?)
 }
 
-fn remount(point: &OsStr, flags: libc::c_ulong) -> io::Result<()> {
+fn set_flags(point: &OsStr, flags: libc::c_ulong) -> io::Result<()> {
     let point = CString::new(point.as_bytes())?;
     let none = std::ptr::null();
     // SAFETY: the path is terminated and lives through the call; the kernel reads nothing else for a remount.
@@ -136,8 +136,8 @@ fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Asked, String>
     })?;
     let options = in_force(options.iter().flat_map(|list| list.split(',')).filter(|option| !option.is_empty()));
     if options.contains(&"remount") {
-        let (flags, accesses) = flags_of_remount(&options, sloppy)?;
-        return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, flags, accesses) });
+        let asked = Remount::asked(&options, sloppy)?;
+        return Ok(if fake { Asked::Nothing } else { Asked::Remount(point, asked) });
     }
     let mut words = vec!["mount".into(), point];
     words.extend(cluster(source)?);
@@ -224,12 +224,22 @@ mod tests {
             (format!("rw,{shown},remount,key_file=/k,_netdev"), quiet),
             (format!("ro,{shown},remount,rw,suid,dev,noexec"), libc::MS_NOEXEC),
             (format!("rw,{shown},remount,user,suid"), libc::MS_NODEV | libc::MS_NOEXEC),
+            // Of a line of `/etc/fstab`, which says nothing of what is so by default.
+            ("ro,key_file=/k,_netdev,nofail,remount".into(), quiet | read_only),
+            ("rw,allow_suid,remount".into(), libc::MS_NODEV),
+            ("rw,allow_suid=false,allow_devices,noexec,remount".into(), libc::MS_NOSUID | libc::MS_NOEXEC),
+            ("rw,allow_suid,suid,dev,remount".into(), 0),
+            ("rw,allow_suid,nosuid,remount".into(), quiet),
         ] {
-            let as_it_is = Accesses::shown("relatime");
-            let Ok(Asked::Remount(point, asked, accesses)) = asked(&format!("weft@h:1 /mnt -o {options}")) else {
+            let Ok(Asked::Remount(point, asked)) = asked(&format!("weft@h:1 /mnt -o {options}")) else {
                 panic!("{options} is no remount");
             };
-            assert_eq!((point, asked, accesses.differs(as_it_is)), ("/mnt".into(), flags, false));
+            let is_kept = !asked.accesses.differs(Accesses::shown("relatime"));
+            assert_eq!(
+                (point, asked.flags("rw,nosuid,nodev,relatime"), is_kept),
+                ("/mnt".into(), flags, true),
+                "{options}"
+            );
         }
         assert_eq!(asked("weft@h:1 /mnt -f -o remount,ro"), Ok(Asked::Nothing));
         assert!(asked("weft@h:1 /mnt -o remount,frobnicate").is_err());

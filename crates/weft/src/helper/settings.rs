@@ -31,6 +31,12 @@ const FLAGS: [(&str, &str, libc::c_ulong); 4] = [
     ("nodev", "dev", libc::MS_NODEV),
     ("noexec", "exec", libc::MS_NOEXEC),
 ];
+/// Settings that stand for flags, and the value with which they switch them on.
+const SETTINGS_OF_FLAGS: [(&str, &str, libc::c_ulong); 3] = [
+    ("--allow-suid", "false", libc::MS_NOSUID),
+    ("--allow-devices", "false", libc::MS_NODEV),
+    ("--noexec", "true", libc::MS_NOEXEC),
+];
 /// What words of `mount(8)` mean in settings; `noexec` is one by that name.
 const MEANINGS: [(&str, (&str, &str)); 6] = [
     ("ro", ("read_only", "true")),
@@ -85,21 +91,59 @@ pub(super) fn flags_of_mount(options: &[&str], sloppy: bool) -> Result<Vec<OsStr
     Ok(said.0.into_iter().map(|(flag, value)| format!("{flag}={value}").into()).collect())
 }
 
-/// The kernel's flags for a remount, and what is said of access times. Weft's other options stay as they are: `mount(8)`
-/// repeats those of `/etc/fstab`.
-pub(super) fn flags_of_remount(options: &[&str], sloppy: bool) -> Result<(libc::c_ulong, Accesses), String> {
-    let (mut flags, mut accesses) = (0, Accesses::default());
-    for option in options {
-        if accesses.take(option) {
-            continue;
+/// What a remount changes.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Remount {
+    on: libc::c_ulong,
+    off: libc::c_ulong,
+    /// `mount(8)` has put the mount's own words before the options. Where it finds a line of `/etc/fstab` it takes that in
+    /// their place, which need not say what Weft's mounts have unless they are told otherwise.
+    as_mounted: bool,
+    pub(super) accesses: Accesses,
+}
+
+impl Remount {
+    /// Weft's options other than those which stand for flags stay as they are.
+    pub(super) fn asked(options: &[&str], sloppy: bool) -> Result<Self, String> {
+        let (mut asked, mut said) = (Self::default(), Said::default());
+        for option in options {
+            asked.as_mounted |= split(option).0 == "user_id";
+            let is_flag = FLAGS.iter().any(|(on, off, _)| [on, off].contains(&option));
+            if is_flag || asked.accesses.take(option) || AS_MOUNTED.contains(&split(option).0) {
+                continue;
+            }
+            match said.take(option) {
+                Err(error) if !sloppy => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
-        if let Some((_, _, flag)) = FLAGS.iter().find(|(on, _, _)| on == option) {
-            flags |= flag;
-        } else if !AS_MOUNTED.contains(&split(option).0) && !sloppy {
-            Said::default().take(option)?;
+        for (setting, when, flag) in SETTINGS_OF_FLAGS {
+            if let Some((_, value)) = said.0.iter().find(|(said, _)| said == setting) {
+                asked.set(flag, value == when);
+            }
         }
+        for option in options {
+            if let Some((on, _, flag)) = FLAGS.iter().find(|(on, off, _)| [on, off].contains(&option)) {
+                asked.set(*flag, on == option);
+            }
+        }
+        Ok(asked)
     }
-    Ok((flags, accesses))
+
+    fn set(&mut self, flag: libc::c_ulong, is_on: bool) {
+        let (to, from) = if is_on { (&mut self.on, &mut self.off) } else { (&mut self.off, &mut self.on) };
+        *to |= flag;
+        *from &= !flag;
+    }
+
+    /// The kernel's flags afterwards, where the list of mounts shows `options` now. Whether it is read-only `mount(8)` always
+    /// says.
+    pub(super) fn flags(&self, options: &str) -> libc::c_ulong {
+        let kept =
+            FLAGS.iter().filter(|(on, _, flag)| *flag != libc::MS_RDONLY && options.split(',').any(|word| word == *on));
+        let now = if self.as_mounted { 0 } else { kept.fold(0, |now, (_, _, flag)| now | flag) };
+        (now & !self.off) | self.on
+    }
 }
 
 /// Flags and their values: of what is said twice the last counts, but of a list all.
