@@ -130,7 +130,7 @@ impl<K: Kv> Namespace<K> {
             let given_out = self.elapsed_s()?.saturating_mul(IDS_PER_S);
             // So that one that goes to and fro over years does not come so far either.
             let most = self.now.seconds_since_2020().saturating_mul(2 * IDS_PER_S).min(IDS_BY_CLOCK_MAX);
-            let by_clock = unused.saturating_sub(IDS_RESERVED).saturating_add(given_out).min(most);
+            let by_clock = unused.saturating_add(given_out).min(most);
             self.next_id = unused.max(by_clock);
             self.reserved = ids;
             self.reserved_committed = ids;

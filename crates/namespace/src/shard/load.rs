@@ -112,7 +112,7 @@ fn next_incarnation<K: Kv>(namespace: &Namespace<K>, kept: Kept) -> Result<u64> 
     let starts = namespace.number(meta::INCARNATION)?.unwrap_or(0);
     let next = starts + if kept == Kept::Unknown { STARTS_DOUBTED } else { 1 };
     let most = (namespace.now.seconds_since_2020() / 60).saturating_mul(2).min(STARTS_BY_CLOCK_MAX);
-    Ok(next.max((next - 1 + namespace.elapsed_s()? / 60).min(most)))
+    Ok(next.max((next + namespace.elapsed_s()?.div_ceil(60)).min(most)))
 }
 
 fn read_sessions<K: Kv>(kv: &K, known: impl Fn() -> Session + Copy) -> Result<(BTreeMap<SessionId, Session>, Counts)> {
