@@ -306,7 +306,10 @@ async fn take_new(target: Arc<Target>, targets: Weak<LaneTargets>, dispatch: Wea
     while let Some((every, checksums)) = targets.upgrade().map(|all| (all.again_every, all.opener.engine.checksums)) {
         // By one of its own threads first: the disk may hang, and hold up nobody else.
         let here = Arc::clone(&target);
-        let prepare = move || prepare_folders(&here.path, checksums).and_then(|()| here.serve());
+        let prepare = move || {
+            here.check_place()?;
+            prepare_folders(&here.path, checksums).and_then(|()| here.serve())
+        };
         let prepared = target.helpers.run(prepare).await;
         let (Some(targets), Some(dispatch)) = (targets.upgrade(), dispatch.upgrade()) else { return };
         match prepared.and_then(|()| targets.take(&target)) {

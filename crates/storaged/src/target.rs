@@ -155,7 +155,9 @@ impl Target {
         let _ = self.place.set(place);
     }
 
-    fn check_place(&self) -> io::Result<()> {
+    /// # Errors
+    /// Where another directory is in its place, or none.
+    pub(crate) fn check_place(&self) -> io::Result<()> {
         self.place.get().map_or(Ok(()), Place::check)
     }
 
@@ -311,8 +313,14 @@ impl Target {
         if self.has_failed.swap(true, Ordering::Relaxed) {
             return;
         }
-        let dir = self.path.clone();
-        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(move || losses::doubt(&dir)) {
+        let (dir, place) = (self.path.clone(), self.place.get().cloned());
+        let doubt = move || {
+            // Where it is away it is noted when it is back: see [`Self::probe`].
+            if place.is_none_or(|place| place.check().is_ok()) {
+                losses::doubt(&dir);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(doubt) {
             tracing::error!(target = %self.id(), %error, "if this process is killed, nobody is told what the disk has refused");
         }
     }
@@ -404,6 +412,7 @@ impl Target {
             return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
         }
         match self.place.get().map_or(Ok(true), Place::is_kept) {
+            Ok(true) if self.check_present().is_err() && self.has_failed() => losses::doubt(&self.path),
             Ok(true) => {}
             Ok(false) => return self.set_health(Health::Replaced, "another directory is in its place"),
             Err(error) => return self.set_health(Health::Vanished, &error.to_string()),
@@ -574,10 +583,14 @@ mod tests {
         make("of a copy");
         assert_eq!(probe(), (Health::Replaced, Err(Errno::EIO)));
         assert!(target.serve().is_err(), "it was replaced before it was served");
+        target.note_refusal(Errno::EIO, "write");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(path.join("written.toml").exists(), "nothing of the copy's was refused");
         std::fs::rename(&path, dir.path().join("copy")).expect("renamed");
         assert_eq!(probe(), (Health::Vanished, Err(Errno::EIO)));
         std::fs::rename(&away, &path).expect("renamed");
-        assert_eq!(probe(), (Health::Good, Ok(())));
+        assert_eq!(probe(), (Health::Failing, Ok(())));
+        assert!(!path.join("written.toml").exists(), "now it is noted what was refused");
         target.serve().expect("noted");
         let is_complete = |path: &Path| {
             std::fs::read_to_string(path.join("written.toml")).expect("there").contains("complete = true")
