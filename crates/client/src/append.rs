@@ -268,8 +268,9 @@ impl Client {
     async fn try_put(&self, inode: InodeId, extent: Extent, data: Slice, sent: &Sent) -> Result<Put, Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
         let Some(unchanged_since) = self.version(inode, extent.stripe) else { return Ok(Put::Taken) };
-        let at = self.shared.with_file(inode, |file| file.time_to_bear(Shared::wall_clock)).unwrap_or(Timestamp(0));
-        let request = storage::Write { object, offset: extent.object_offset, unchanged_since, at, durable: false };
+        let not_before = self.shared.with_file(inode, |file| file.counts_from()).unwrap_or(Timestamp(0));
+        let (offset, at) = (extent.object_offset, Timestamp(0));
+        let request = storage::Write { object, offset, unchanged_since, at, not_before, durable: false };
         let destination = Destination::Object(extent.group, object);
         match self
             .call_noting(&Caller::appending(), destination, &request, Payloads { sent: &[data], room: 0 }, sent)

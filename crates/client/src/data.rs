@@ -356,11 +356,14 @@ impl Client {
 
     async fn write_piece(&self, caller: &Caller<'_>, inode: InodeId, extent: Extent, data: Slice) -> Result<(), Errno> {
         let object = ObjectId { inode, stripe: extent.stripe };
-        let state = self
-            .shared
-            .with_file(inode, |file| (file.time_to_bear(Shared::wall_clock), file.expects_sync(extent.stripe)));
-        let (at, durable) = state.unwrap_or((Timestamp(0), false));
-        let request = storage::Write { object, offset: extent.object_offset, unchanged_since: 0, at, durable };
+        let state = self.shared.with_file(inode, |file| {
+            // By the clock of what is set of a draft afterwards.
+            let at = if file.draft.is_some() { Shared::wall_clock() } else { Timestamp(0) };
+            (at, file.counts_from(), file.expects_sync(extent.stripe))
+        });
+        let (at, not_before, durable) = state.unwrap_or((Timestamp(0), Timestamp(0), false));
+        let offset = extent.object_offset;
+        let request = storage::Write { object, offset, unchanged_since: 0, at, not_before, durable };
         let passage = self.shared.landings.passage(extent.group, data.len());
         let answer = self.call_payload(caller, Destination::Object(extent.group, object), &request, &[data], 0).await?;
         passage.has_landed();

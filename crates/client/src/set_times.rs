@@ -11,9 +11,6 @@ use wire::v1::meta::TimeChange;
 
 use crate::file::File;
 
-/// As much as clocks of hosts may differ, and more than they tick by, in nanoseconds.
-const CLOCKS_DIFFER: i64 = 1_000_000_000;
-
 /// Times over which others are being set: the last write's and the last read's.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outdated {
@@ -71,21 +68,17 @@ impl File {
         }
     }
 
-    /// The time that a write now bears to its objects; 0: that of their hosts. What an object says counts only if it is
-    /// later than `written_after`, and its host's clock ticks coarsely, and may be behind the shard's.
-    pub(crate) fn time_to_bear(&self, now: impl FnOnce() -> Timestamp) -> Timestamp {
-        if self.draft.is_some() {
-            // By the clock of what is set of a draft afterwards.
-            return now();
-        }
-        // Else the shard has a time from that very moment.
-        let Some(after) = self.written_after.filter(|&after| self.told_mtime < after) else { return Timestamp(0) };
-        let now = now();
-        if now.0 < after.0.saturating_add(CLOCKS_DIFFER) {
-            now.max(Timestamp(after.0.saturating_add(1)))
-        } else {
-            Timestamp(0)
-        }
+    /// What a write at `now` that is kept back is told as: by the clock of what is set of a draft afterwards, else at least as
+    /// the time from which on it counts.
+    pub(crate) fn time_of_write(&self, now: Timestamp) -> Timestamp {
+        if self.draft.is_some() { now } else { now.max(self.counts_from()) }
+    }
+
+    /// From which time on a write counts that its object's host notes, whose clock ticks coarsely, and may be behind the
+    /// shard's. 0: the shard has a time from the very moment before.
+    pub(crate) fn counts_from(&self) -> Timestamp {
+        let after = self.written_after.filter(|&after| self.told_mtime < after && self.draft.is_none());
+        after.map_or(Timestamp(0), |after| Timestamp(after.0.saturating_add(1)))
     }
 
     /// For the shard, at the close.
@@ -143,21 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_right_after_another_change_bears_a_later_time() {
+    fn what_is_written_right_after_another_change_counts_as_later() {
         let mut file = test_client::file(InodeId(77));
-        let (told, soon, later) = (Timestamp(5_000), Timestamp(7_000), Timestamp(CLOCKS_DIFFER + 5_000));
-        file.told_mtime = told;
-        for (written_after, now, time) in [
-            (None, soon, Timestamp(0)),
-            (Some(told), soon, Timestamp(0)),
-            (Some(Timestamp(6_000)), soon, soon),
-            (Some(Timestamp(6_000)), Timestamp(100), Timestamp(6_001)),
-            (Some(Timestamp(6_000)), later, later),
-            (Some(Timestamp(6_000)), Timestamp(later.0 + 1_000), Timestamp(0)),
-            (Some(Timestamp(i64::MAX - 1)), soon, Timestamp(i64::MAX)),
-        ] {
-            file.written_after = written_after;
-            assert_eq!(file.time_to_bear(|| now), time, "{written_after:?} {now:?}");
+        file.told_mtime = Timestamp(5_000);
+        for (written_after, least) in [(None, 0), (Some(5_000), 0), (Some(6_000), 6_001), (Some(i64::MAX), i64::MAX)] {
+            file.written_after = written_after.map(Timestamp);
+            assert_eq!(file.counts_from(), Timestamp(least));
+            assert_eq!(file.time_of_write(Timestamp(5_500)), Timestamp(least.max(5_500)));
         }
     }
 

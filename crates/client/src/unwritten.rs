@@ -77,8 +77,8 @@ pub(crate) struct Unwritten {
     versions: BTreeMap<u32, u64>,
     /// Nobody has changed objects that have none here since the file was made, and there is space for them.
     fresh: bool,
-    /// The time of the last write, by this client's clock, for the objects of a file that it has made, so that times that are
-    /// set here afterwards are later; 0: they note themselves when they are written.
+    /// The time of the last write, by this client's clock: its objects get it, though they may be written much later. Times
+    /// that are set here afterwards are later, too. 0: they note themselves when they are written.
     at: Timestamp,
     waiting: Runs,
     /// What is about to be cut off was taken out: it may come back.

@@ -76,7 +76,14 @@ async fn one(connection: &Connection, work: Work, data: &Slice, spare: &mut Opti
             *spare = Some(answer.payload);
         }
         Work::Write(length) => {
-            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false };
+            let request = Write {
+                object,
+                offset: 0,
+                unchanged_since: 0,
+                at: Timestamp(0),
+                not_before: Timestamp(0),
+                durable: false,
+            };
             let payload = vec![data.slice(0..length as usize)];
             connection.call_payload(To::default(), &request, payload, None).await.unwrap();
         }

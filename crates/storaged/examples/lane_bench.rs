@@ -86,8 +86,14 @@ impl Client {
             let (lane, to, object) = self.lane(extent.stripe);
             let from = (extent.file_offset - offset) as usize;
             let payload = vec![data.slice(from..from + extent.len as usize)];
-            let request =
-                Write { object, offset: extent.object_offset, unchanged_since: 0, at: Timestamp(0), durable: false };
+            let request = Write {
+                object,
+                offset: extent.object_offset,
+                unchanged_since: 0,
+                at: Timestamp(0),
+                not_before: Timestamp(0),
+                durable: false,
+            };
             lane.call_payload(to, &request, payload, None).await.unwrap();
         }))
         .await;

@@ -135,7 +135,14 @@ impl Client {
         let (object, offset) = (ObjectId { inode: InodeId(4096), stripe: 0 }, number / TARGETS * chunk + within);
         match data {
             Some(data) => {
-                let request = Write { object, offset, unchanged_since: 0, at: Timestamp(0), durable: false };
+                let request = Write {
+                    object,
+                    offset,
+                    unchanged_since: 0,
+                    at: Timestamp(0),
+                    not_before: Timestamp(0),
+                    durable: false,
+                };
                 self.lane.call_payload(to, &request, vec![data.clone()], None).await.unwrap();
             }
             None => {

@@ -76,8 +76,12 @@ impl<S: ObjectStore> Served<S> {
         self.check_changeable(request.object, request.unchanged_since)?;
         let failures = self.failures.count();
         let mut outcome = self.store.write(request.object, request.offset, data).await;
-        if outcome.is_ok() && request.at != Timestamp(0) {
-            let modified = self.store.modified(request.object, request.at).await;
+        if outcome.is_ok() {
+            let modified = match (request.at, request.not_before) {
+                (Timestamp(0), Timestamp(0)) => Ok(()),
+                (Timestamp(0), least) => self.store.modified_since(request.object, least).await,
+                (at, _) => self.store.modified(request.object, at).await,
+            };
             outcome = modified.and(outcome);
         }
         // A write that failed may have changed a part.

@@ -88,7 +88,8 @@ impl Client {
         data: &[u8],
         unchanged_since: u64,
     ) -> Result<WriteReply, Status> {
-        let request = Write { object, offset, unchanged_since, at: Timestamp(0), durable: false };
+        let request =
+            Write { object, offset, unchanged_since, at: Timestamp(0), not_before: Timestamp(0), durable: false };
         let payload = vec![Slice::from_vec(data.to_vec())];
         let answer = self.lane(object).call_payload(self.to, &request, payload, None).await;
         answer.map(|answer| answer.message).map_err(status)
@@ -205,15 +206,27 @@ fn objects_have_the_time_of_modification_that_a_write_brings() {
     on_ring(async {
         let client = Client::connect(&node).await;
         for at in [Timestamp(1_100_000_000_123_456_789), Timestamp(-1), Timestamp(1_200_000_000_000_000_000)] {
-            let request = Write { object: object(1), offset: 0, unchanged_since: 0, at, durable: false };
+            let (object, not_before) = (object(1), Timestamp(0));
+            let request = Write { object, offset: 0, unchanged_since: 0, at, not_before, durable: false };
             let data = vec![Slice::from_vec(b"data".to_vec())];
-            client.lane(object(1)).call_payload(client.to, &request, data, None).await.expect("written");
-            let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");
+            client.lane(object).call_payload(client.to, &request, data, None).await.expect("written");
+            let reply = client.call(object, &Stat { objects: vec![object] }).await.expect("there");
             assert_eq!((reply.objects[0].mtime, reply.objects[0].size), (at, 4));
         }
         client.write(object(1), 0, b"now").await.expect("written");
         let reply = client.call(object(1), &Stat { objects: vec![object(1)] }).await.expect("there");
         assert!(reply.objects[0].mtime > Timestamp(1_700_000_000_000_000_000), "of its own");
+        // The earliest that it may be, before and after what the host's clock says.
+        for not_before in [reply.objects[0].mtime, Timestamp(i64::MAX / 2)] {
+            let (object, at) = (object(1), Timestamp(0));
+            let request = Write { object, offset: 0, unchanged_since: 0, at, not_before, durable: false };
+            let data = vec![Slice::from_vec(b"data".to_vec())];
+            client.lane(object).call_payload(client.to, &request, data, None).await.expect("written");
+            let after = client.call(object, &Stat { objects: vec![object] }).await.expect("there");
+            assert!(after.objects[0].mtime >= not_before, "{not_before:?}");
+            let is_set = after.objects[0].mtime == not_before;
+            assert_eq!(is_set, not_before == Timestamp(i64::MAX / 2), "{not_before:?}");
+        }
     });
     node.stop().expect("it stops");
 }

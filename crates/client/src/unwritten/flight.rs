@@ -133,7 +133,8 @@ impl Client {
             };
             let may = self.shared.with_file(inode, may_write).flatten();
             let durable = may.ok_or(Errno::EIO)? && is_only;
-            let request = storage::Write { object, offset: piece.object_offset, unchanged_since, at, durable };
+            let (offset, not_before) = (piece.object_offset, Timestamp(0));
+            let request = storage::Write { object, offset, unchanged_since, at, not_before, durable };
             let passage = self.shared.landings.passage(piece.group, data.len());
             let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;
             if let Ok(answer) = &written {

@@ -175,9 +175,9 @@ impl Client {
             shared.metrics.unwritten.change(before, unwritten.weight());
             let write = unwritten.is_due(now);
             let watch = !std::mem::replace(&mut unwritten.watched, true);
-            let at = Shared::wall_clock();
-            // What was set of a draft is older than this write, and what is set from its end on has the shard's time.
-            file.unwritten.at = file.time_to_bear(|| at);
+            // Also for those who look when it has been written: that may be much later.
+            let at = file.time_of_write(Shared::wall_clock());
+            file.unwritten.at = at;
             file.end.versions.clear();
             file.wrote(offset, data.len() as u64, at);
             Kept::Yes { watch, write }

@@ -280,6 +280,23 @@ pub(super) fn writes_after_other_changes_change_the_time(place: &Place) {
     }
 }
 
+/// What a mount keeps back for a while is told as of the time at which it was written.
+pub(super) fn times_of_writes_stay(place: &Place) {
+    for (name, len) in [("short", 10), ("long", 1 << 20)] {
+        let (a, b) = place.both(name);
+        open(&a).write_all_at(&bytes(100_000), 0).unwrap();
+        let file = open(&a);
+        file.write_all_at(&bytes(len), 0).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        thread::sleep(Duration::from_millis(100));
+        for path in [&b, &a] {
+            let seen = fs::metadata(path).unwrap().modified().unwrap();
+            let later = seen.duration_since(written).unwrap_or_default();
+            assert!(later < Duration::from_millis(50), "{name}: {seen:?}, {written:?} when it was written");
+        }
+    }
+}
+
 pub(super) fn birth_times(place: &Place) {
     let (a, b) = place.both("f");
     fs::write(&a, "x").unwrap();

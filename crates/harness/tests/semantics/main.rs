@@ -79,6 +79,7 @@ statements! {
         large_offsets
         times_have_nanoseconds
         writes_after_other_changes_change_the_time
+        times_of_writes_stay
         birth_times
         relatime
         set_times_win

@@ -115,7 +115,14 @@ impl Spill {
             let reply = self.storage.call(group, object, &Stat { objects: vec![object] }, Vec::new()).await?;
             reply.objects.first().map_or(0, |found| found.size)
         } else {
-            let request = Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false };
+            let request = Write {
+                object,
+                offset: 0,
+                unchanged_since: 0,
+                at: Timestamp(0),
+                not_before: Timestamp(0),
+                durable: false,
+            };
             let reply = self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?;
             since = reply.version;
             reply.size

@@ -21,7 +21,14 @@ async fn connect(running: &crate::common::Running, limits: &Limits) -> Connectio
 }
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
+    storage::Write {
+        object: object(stripe),
+        offset: 0,
+        unchanged_since: 0,
+        at: Timestamp(0),
+        not_before: Timestamp(0),
+        durable: false,
+    }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

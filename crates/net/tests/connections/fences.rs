@@ -16,7 +16,14 @@ use wire::v1::storage::Write;
 use crate::common::{Raw, aside, identity, identity_of, object, run, serve, serve_at, until};
 
 fn write(stripe: u32) -> Write {
-    Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
+    Write {
+        object: object(stripe),
+        offset: 0,
+        unchanged_since: 0,
+        at: Timestamp(0),
+        not_before: Timestamp(0),
+        durable: false,
+    }
 }
 
 fn fence(id: &[u8]) -> Fence {

@@ -21,6 +21,7 @@ const WRITE: storage::Write = storage::Write {
     offset: 0,
     unchanged_since: 0,
     at: types::time::Timestamp(0),
+    not_before: types::time::Timestamp(0),
     durable: false,
 };
 

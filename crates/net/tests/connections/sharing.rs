@@ -17,7 +17,14 @@ use wire::v1::storage;
 use crate::common::{Raw, aside, identity, object, pattern, run, serve, until};
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
+    storage::Write {
+        object: object(stripe),
+        offset: 0,
+        unchanged_since: 0,
+        at: Timestamp(0),
+        not_before: Timestamp(0),
+        durable: false,
+    }
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

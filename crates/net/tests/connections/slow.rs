@@ -15,7 +15,14 @@ use crate::common::{MEMORY, Raw, aside, encode, identity, object, pattern, run, 
 const LEN: usize = 300_000;
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write { object: object(stripe), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false }
+    storage::Write {
+        object: object(stripe),
+        offset: 0,
+        unchanged_since: 0,
+        at: Timestamp(0),
+        not_before: Timestamp(0),
+        durable: false,
+    }
 }
 
 /// And reads nothing.

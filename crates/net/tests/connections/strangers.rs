@@ -62,7 +62,14 @@ fn a_stranger_answers_for_nothing_that_the_wanted_one_may_still_do() {
             let peer = peer(&[right.address], Limits { silence: Duration::from_millis(200), ..Limits::default() });
             let connection = peer.connection().await.unwrap();
             right.store.hold.set(true);
-            let write = Write { object: object(1), offset: 0, unchanged_since: 0, at: Timestamp(0), durable: false };
+            let write = Write {
+                object: object(1),
+                offset: 0,
+                unchanged_since: 0,
+                at: Timestamp(0),
+                not_before: Timestamp(0),
+                durable: false,
+            };
             let lost = connection.call_payload(To::default(), &write, Vec::new(), None).await.unwrap_err();
             assert!(matches!(lost, CallError::Closed(_)), "{lost}");
             right.store.hold.set(false);

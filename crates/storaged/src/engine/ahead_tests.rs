@@ -300,7 +300,7 @@ fn readers_and_writers_at_once_see_one_file() {
 }
 
 fn write_to(object: ObjectId, offset: u64) -> Write {
-    Write { object, offset, unchanged_since: 0, at: Timestamp(0), durable: false }
+    Write { object, offset, unchanged_since: 0, at: Timestamp(0), not_before: Timestamp(0), durable: false }
 }
 
 #[test]

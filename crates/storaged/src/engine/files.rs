@@ -474,6 +474,12 @@ impl ObjectStore for Files {
         set.map_err(|errno| self.refused(errno, "setting the time"))
     }
 
+    async fn modified_since(&self, object: ObjectId, least: Timestamp) -> Result<(), Errno> {
+        let file = self.open_or_create(object).await?;
+        let (stored, _) = syscall::stat(file.fd())?;
+        if stored.mtime < least { self.modified(object, least).await } else { Ok(()) }
+    }
+
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
         file.durability.changes();

@@ -179,6 +179,9 @@ pub(crate) trait ObjectStore {
     /// The object, which was just written, has `at` for its time of modification.
     async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno>;
 
+    /// It has `least` where the host's clock has given it an earlier one.
+    async fn modified_since(&self, object: ObjectId, least: Timestamp) -> Result<(), Errno>;
+
     /// Makes the object exist with exactly `size` bytes.
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno>;
 

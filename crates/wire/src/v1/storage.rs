@@ -26,6 +26,8 @@ messages! {
         unchanged_since: u64,
         /// When the program wrote it, by the client's clock: the object's time of modification. 0: now.
         at: Timestamp,
+        /// Else the object's time of modification is this at the earliest. 0: as the host's clock says.
+        not_before: Timestamp,
         /// Its sender is going to ask for a `Sync` next. Where it costs less than that, the payload is on disk with the answer.
         durable: bool,
     }

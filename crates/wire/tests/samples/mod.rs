@@ -327,7 +327,7 @@ samples! {
         session::Answered { below, under_way }
         storage::Read { object, offset, length }
         storage::ObjectReply { version, size }
-        storage::Write { object, offset, unchanged_since, at, durable }
+        storage::Write { object, offset, unchanged_since, at, not_before, durable }
         storage::WriteReply { version, size, durable }
         storage::Truncate { object, size, unchanged_since }
         storage::Sync { object, since }
