@@ -78,7 +78,7 @@ fn nothing_is_given_out_again_where_an_older_store_is_put_back_whenever_and_how_
         if doubted {
             bed.kv.doubt();
         }
-        bed.now += SECOND;
+        bed.now += 60 * SECOND;
         bed.restart();
         let after = given_out(&mut bed, "new");
         assert!(after.0 > before.0 && after.1 > before.1, "{before:?}, {after:?}");
