@@ -230,6 +230,8 @@ mod tests {
             ("rw,allow_suid=false,allow_devices,noexec,remount".into(), libc::MS_NOSUID | libc::MS_NOEXEC),
             ("rw,allow_suid,suid,dev,remount".into(), 0),
             ("rw,allow_suid,nosuid,remount".into(), quiet),
+            ("rw,read_only,noexec,remount".into(), quiet | libc::MS_NOEXEC | read_only),
+            ("ro,read_only=false,remount".into(), quiet | read_only),
         ] {
             let Ok(Asked::Remount(point, asked)) = asked(&format!("weft@h:1 /mnt -o {options}")) else {
                 panic!("{options} is no remount");

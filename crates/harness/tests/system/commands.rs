@@ -455,11 +455,18 @@ fn flags_of_mount_are_obeyed() {
     fs::write(&fstab, format!("{dir} {point} weft user,noauto,loops=1 0 0\n")).unwrap();
     let script = format!(
         "mount --bind {helpers} $(readlink -f /sbin)
-        flags allow_suid rw,nodev
-        flags allow_devices rw,nosuid
-        export WEFT_MOUNT_ALLOW_SUID=true WEFT_MOUNT_ALLOW_DEVICES=true
         shows() {{ grep -q \"{point} fuse.weft $1,relatime\" /proc/self/mounts; }}
         flags() {{ mount -t weft -o $1 {dir} {point}; shows $2; umount {point}; }}
+        flags allow_suid rw,nodev
+        flags allow_devices rw,nosuid
+        echo '{dir} {point} weft noauto,allow_suid 0 0' > {fstab}-bare
+        mount -T {fstab}-bare {point}
+        mount -T {fstab}-bare -o remount,ro {point}
+        shows ro,nodev
+        mount -T {fstab}-bare -o remount,rw {point}
+        shows rw,nodev
+        umount {point}
+        export WEFT_MOUNT_ALLOW_SUID=true WEFT_MOUNT_ALLOW_DEVICES=true
         flags loops=1 rw
         flags nosuid rw,nosuid
         flags nodev,nosuid rw,nosuid,nodev

@@ -122,9 +122,11 @@ impl Remount {
                 asked.set(flag, value == when);
             }
         }
+        let says_read_only = said.0.iter().any(|(flag, value)| flag == "--read-only" && value == "true");
         for option in options {
             if let Some((on, _, flag)) = FLAGS.iter().find(|(on, off, _)| [on, off].contains(&option)) {
-                asked.set(*flag, on == option);
+                // `mount(8)` says `rw` wherever nobody says `ro`.
+                asked.set(*flag, on == option || says_read_only && *flag == libc::MS_RDONLY);
             }
         }
         Ok(asked)
