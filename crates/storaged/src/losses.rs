@@ -8,9 +8,12 @@
 //! name at once, and nothing is known. What a killed service had acknowledged may be refused in the time of the next, which
 //! has no open file to hear of it by: where a sync of the whole file system fails, all of before may be gone, too.
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +29,8 @@ use crate::threads::{self, Start, give};
 const FILE: &str = "written.toml";
 /// What it is called once it is in doubt: kept as room for the next one.
 const DOUBTED: &str = "written.toml.doubted";
+const FILE_C: &CStr = c"written.toml";
+const DOUBTED_C: &CStr = c"written.toml.doubted";
 /// Incarnations that are remembered.
 const SERVED_MAX: usize = 64;
 /// Longest wait for the disks at the end.
@@ -59,7 +64,7 @@ impl Record {
 }
 
 /// What was found at a start. Who dies before it serves has acknowledged nothing: until then the record stays as it was.
-pub(crate) struct Begun(Record);
+pub(crate) struct Begun(Record, Arc<File>);
 
 impl Begun {
     /// The incarnation before which changes may have been lost.
@@ -70,6 +75,11 @@ impl Begun {
     /// The last incarnations that have served it, with this one.
     pub(crate) fn served(&self) -> &[u64] {
         &self.0.served
+    }
+
+    /// The directory itself, whatever has its name later.
+    pub(crate) fn root(&self) -> &Arc<File> {
+        &self.1
     }
 
     /// Notes that from here on the target in `dir` is served, on disk before this returns.
@@ -100,10 +110,9 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<Begun, Fatal> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(Fatal::unusable(format!("{}: {error}", path.display()), &error)),
     };
-    let root =
-        std::fs::File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
+    let root = File::open(dir).map_err(|error| Fatal::unusable(format!("{}: {error}", dir.display()), &error))?;
     let epoch = format!("{:016x}", page_cache::epoch(root.as_raw_fd()));
-    Ok(Begun(Record::next(before.as_ref(), epoch, incarnation)))
+    Ok(Begun(Record::next(before.as_ref(), epoch, incarnation), Arc::new(root)))
 }
 
 /// Writes all of the target's file system to its disk and notes that, or that the disk has refused something: now, or as
@@ -113,15 +122,15 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<Begun, Fatal> {
 /// Where that could not be done. Where all is on the disk and only that cannot be noted, it is as if the service had been
 /// killed.
 fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
+    let root = File::open(dir)?;
     if has_failed() {
-        doubt(dir);
+        doubt(&root);
         return Ok(());
     }
-    let root = std::fs::File::open(dir)?;
     // SAFETY: a live descriptor.
     if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
         let refusal = io::Error::last_os_error();
-        doubt(dir);
+        doubt(&root);
         return Err(refusal);
     }
     if !has_failed() {
@@ -131,20 +140,22 @@ fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
     }
     // Also what was heard while that was written: it holds for whoever starts in another epoch, too.
     if has_failed() {
-        doubt(dir);
+        doubt(&root);
         sync_dir(dir)?;
     }
     Ok(())
 }
 
-/// The disk has refused something of the target's: for the next start it is as if the page cache had been lost. That takes
-/// no space, and holds at once for who starts in the same epoch; for others it does not matter. May block.
-pub(crate) fn doubt(dir: &Path) {
-    match std::fs::rename(dir.join(FILE), dir.join(DOUBTED)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::error!(dir = %dir.display(), %error, "after a restart nobody is told what the disk has refused");
-        }
-        _ => {}
+/// The disk has refused something of the target's whose directory this is: for the next start it is as if the page cache had
+/// been lost. That takes no space, and holds at once for who starts in the same epoch; for others it does not matter. May
+/// block.
+pub(crate) fn doubt(root: &File) {
+    let root = root.as_raw_fd();
+    // SAFETY: a live descriptor, and names that are terminated.
+    let done = unsafe { libc::renameat(root, FILE_C.as_ptr(), root, DOUBTED_C.as_ptr()) };
+    let error = io::Error::last_os_error();
+    if done != 0 && error.kind() != io::ErrorKind::NotFound {
+        tracing::error!(%error, "{FILE} cannot be renamed: after a restart nobody is told what the disk has refused");
     }
 }
 
@@ -277,8 +288,9 @@ mod tests {
         end(dir.path(), || false).expect("written");
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
         assert!(text.contains("complete = true"), "{text}");
-        doubt(dir.path());
-        doubt(dir.path());
+        let root = File::open(dir.path()).expect("there");
+        doubt(&root);
+        doubt(&root);
         assert_eq!(served(dir.path(), 9), 9, "a disk has refused something");
         let mut names: Vec<_> =
             std::fs::read_dir(dir.path()).expect("there").map(|file| file.expect("read").file_name()).collect();

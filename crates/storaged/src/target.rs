@@ -1,5 +1,6 @@
 //! One storage target as all lanes of the node see it: its space and its health.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,8 @@ pub(crate) struct Target {
     served: OnceLock<Vec<u64>>,
     /// Until it is served.
     begun: Mutex<Option<Begun>>,
+    /// Its directory, where losses are noted.
+    root: OnceLock<Arc<File>>,
     /// Syncs of the whole file system that have failed.
     failed_syncs: AtomicU64,
     /// Targets of this node on the same file system, this one counted: each has its part of the capacity.
@@ -124,6 +127,7 @@ impl Target {
             lost_before: AtomicU64::new(0),
             served: OnceLock::new(),
             begun: Mutex::new(None),
+            root: OnceLock::new(),
             failed_syncs: AtomicU64::new(0),
             sharers: AtomicU64::new(1),
             empty: AtomicBool::new(false),
@@ -175,6 +179,7 @@ impl Target {
         self.lost_before.store(first_version(begun.lost_before()), Ordering::Relaxed);
         self.incarnation.store(incarnation, Ordering::Relaxed);
         let _ = self.served.set(begun.served().to_vec());
+        let _ = self.root.set(Arc::clone(begun.root()));
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(())
     }
@@ -313,14 +318,9 @@ impl Target {
         if self.has_failed.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (dir, place) = (self.path.clone(), self.place.get().cloned());
-        let doubt = move || {
-            // Where it is away it is noted when it is back: see [`Self::probe`].
-            if place.is_none_or(|place| place.check().is_ok()) {
-                losses::doubt(&dir);
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(doubt) {
+        // Wherever it is by now.
+        let Some(root) = self.root.get().cloned() else { return };
+        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(move || losses::doubt(&root)) {
             tracing::error!(target = %self.id(), %error, "if this process is killed, nobody is told what the disk has refused");
         }
     }
@@ -412,7 +412,6 @@ impl Target {
             return self.set_health(Health::Vanished, &format!("{}: {error}", identity_file.display()));
         }
         match self.place.get().map_or(Ok(true), Place::is_kept) {
-            Ok(true) if self.check_present().is_err() && self.has_failed() => losses::doubt(&self.path),
             Ok(true) => {}
             Ok(false) => return self.set_health(Health::Replaced, "another directory is in its place"),
             Err(error) => return self.set_health(Health::Vanished, &error.to_string()),
@@ -584,13 +583,18 @@ mod tests {
         assert_eq!(probe(), (Health::Replaced, Err(Errno::EIO)));
         assert!(target.serve().is_err(), "it was replaced before it was served");
         target.note_refusal(Errno::EIO, "write");
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(path.join("written.toml").exists(), "nothing of the copy's was refused");
+        for _ in 0..1000 {
+            if away.join("written.toml.doubted").exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!away.join("written.toml").exists(), "it is noted what was refused");
+        assert!(path.join("written.toml").exists(), "nothing of the copy's was");
         std::fs::rename(&path, dir.path().join("copy")).expect("renamed");
         assert_eq!(probe(), (Health::Vanished, Err(Errno::EIO)));
         std::fs::rename(&away, &path).expect("renamed");
         assert_eq!(probe(), (Health::Failing, Ok(())));
-        assert!(!path.join("written.toml").exists(), "now it is noted what was refused");
         target.serve().expect("noted");
         let is_complete = |path: &Path| {
             std::fs::read_to_string(path.join("written.toml")).expect("there").contains("complete = true")
