@@ -92,6 +92,7 @@ impl Client {
             file.respaced(end, Shared::wall_clock());
             file.change_ended(began);
         });
+        self.tell_of_change(caller, target, true).await?;
         Ok(len)
     }
 

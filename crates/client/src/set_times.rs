@@ -75,10 +75,16 @@ impl File {
     }
 
     /// From which time on a write counts that its object's host notes, whose clock ticks coarsely, and may be behind the
-    /// shard's. 0: the shard has a time from the very moment before.
+    /// shard's. 0 of a draft, where nobody else's time counts.
     pub(crate) fn counts_from(&self) -> Timestamp {
-        let after = self.written_after.filter(|&after| self.told_mtime < after && self.draft.is_none());
+        let after = self.written_after.filter(|_| self.draft.is_none());
         after.map_or(Timestamp(0), |after| Timestamp(after.0.saturating_add(1)))
+    }
+
+    /// Whether what the shard has for its modification time is older than its last change: then a change of the objects that
+    /// bears no time might be taken for one before that.
+    pub(crate) fn was_changed_otherwise(&self) -> bool {
+        self.written_after.is_some_and(|after| self.told_mtime < after)
     }
 
     /// For the shard, at the close.
@@ -139,10 +145,13 @@ mod tests {
     fn what_is_written_right_after_another_change_counts_as_later() {
         let mut file = test_client::file(InodeId(77));
         file.told_mtime = Timestamp(5_000);
-        for (written_after, least) in [(None, 0), (Some(5_000), 0), (Some(6_000), 6_001), (Some(i64::MAX), i64::MAX)] {
+        for (written_after, least) in
+            [(None, 0), (Some(5_000), 5_001), (Some(6_000), 6_001), (Some(i64::MAX), i64::MAX)]
+        {
             file.written_after = written_after.map(Timestamp);
             assert_eq!(file.counts_from(), Timestamp(least));
             assert_eq!(file.time_of_write(Timestamp(5_500)), Timestamp(least.max(5_500)));
+            assert_eq!(file.was_changed_otherwise(), least > 5_001);
         }
     }
 

@@ -70,12 +70,22 @@ impl Client {
             file.respaced(reached, Shared::wall_clock());
             file.change_ended(began);
         });
-        if what == Allocation::Punch && sizes.iter().all(|&size| size == 0) {
-            // No object was there that others could tell the time of.
-            let modified = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-            self.setattr(caller, inode, modified).await?;
+        // Where no object was there, none tells others the time.
+        let is_told = !(what == Allocation::Punch && sizes.iter().all(|&size| size == 0));
+        self.tell_of_change(caller, inode, is_told).await
+    }
+
+    /// Tells the shard that the file has been changed, where others would not see it by its objects' times (`is_told`), or might
+    /// take that for an older one.
+    ///
+    /// # Errors
+    /// As [`Client::setattr`].
+    pub(crate) async fn tell_of_change(&self, caller: &Caller<'_>, inode: InodeId, is_told: bool) -> Result<(), Errno> {
+        if is_told && !self.shared.file_is(inode, |file| file.was_changed_otherwise()) {
+            return Ok(());
         }
-        Ok(())
+        let modified = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        self.setattr(caller, inode, modified).await.map(drop)
     }
 
     /// The first byte from `offset` on that is data, or with `hole` that is not: the end of the file is a hole. The file

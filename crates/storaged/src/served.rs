@@ -19,6 +19,7 @@ use wire::v1::storage::{
 };
 
 use crate::engine::copy::Range;
+use crate::engine::stamp::{Stamp, coarse_time};
 use crate::engine::{Data, Found, LaneShare, ObjectStore, Stored, Written};
 use crate::failures::Failures;
 use crate::memory::Memory;
@@ -75,19 +76,27 @@ impl<S: ObjectStore> Served<S> {
         let _turn = self.changing(request.object, Access::write(request.offset, end)).await;
         self.check_changeable(request.object, request.unchanged_since)?;
         let failures = self.failures.count();
+        let stamp = self.stamp(request);
         let mut outcome = self.store.write(request.object, request.offset, data).await;
-        if outcome.is_ok() {
-            let modified = match (request.at, request.not_before) {
-                (Timestamp(0), Timestamp(0)) => Ok(()),
-                (Timestamp(0), least) => self.store.modified_since(request.object, least).await,
-                (at, _) => self.store.modified(request.object, at).await,
-            };
-            outcome = modified.and(outcome);
+        if outcome.is_ok()
+            && let Some(stamp) = stamp
+        {
+            outcome = self.store.stamp(request.object, stamp).await.and(outcome);
         }
         // A write that failed may have changed a part.
         let version = self.changed(request.object, failures);
         let Written { size, durable } = outcome?;
         Ok(WriteReply { version, size, durable })
+    }
+
+    /// What the time of modification has to be after the write, where the host's clock may not have it so.
+    fn stamp(&self, request: &Write) -> Option<Stamp> {
+        let Write { object, at, not_before, .. } = *request;
+        if at != Timestamp(0) {
+            return Some(Stamp { at: Some((self.store.last_modified(object), at)), not_before });
+        }
+        // The kernel notes none before this.
+        (not_before > coarse_time()).then_some(Stamp { at: None, not_before })
     }
 
     pub(crate) async fn truncate(&self, request: &Truncate) -> Result<ObjectReply, Errno> {

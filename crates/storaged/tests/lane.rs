@@ -205,7 +205,7 @@ fn objects_have_the_time_of_modification_that_a_write_brings() {
     let node = start(dir.path());
     on_ring(async {
         let client = Client::connect(&node).await;
-        for at in [Timestamp(1_100_000_000_123_456_789), Timestamp(-1), Timestamp(1_200_000_000_000_000_000)] {
+        for at in [Timestamp(-1), Timestamp(1_100_000_000_123_456_789), Timestamp(1_200_000_000_000_000_000)] {
             let (object, not_before) = (object(1), Timestamp(0));
             let request = Write { object, offset: 0, unchanged_since: 0, at, not_before, durable: false };
             let data = vec![Slice::from_vec(b"data".to_vec())];

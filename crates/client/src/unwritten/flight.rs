@@ -129,11 +129,13 @@ impl Client {
             // Asked after the version was: nobody else has changed the object before.
             let may_write = |file: &mut File| {
                 let Unwritten { lease, lost, .. } = &file.unwritten;
-                (!lost && !lease.rest(Instant::now()).is_zero()).then(|| file.expects_sync(piece.stripe))
+                let is_left = !lost && !lease.rest(Instant::now()).is_zero();
+                is_left.then(|| (file.expects_sync(piece.stripe), file.counts_from()))
             };
             let may = self.shared.with_file(inode, may_write).flatten();
-            let durable = may.ok_or(Errno::EIO)? && is_only;
-            let (offset, not_before) = (piece.object_offset, Timestamp(0));
+            let (expects_sync, not_before) = may.ok_or(Errno::EIO)?;
+            let durable = expects_sync && is_only;
+            let offset = piece.object_offset;
             let request = storage::Write { object, offset, unchanged_since, at, not_before, durable };
             let passage = self.shared.landings.passage(piece.group, data.len());
             let written = self.call_payload(caller, destination, &request, std::slice::from_ref(&data), 0).await;

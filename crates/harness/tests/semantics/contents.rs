@@ -254,13 +254,18 @@ pub(super) fn writes_after_other_changes_change_the_time(place: &Place) {
         ("chmod", |file| file.set_permissions(Permissions::from_mode(0o640)).unwrap()),
         ("times", |file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap()),
     ];
-    let writes: [(&str, Change); 3] = [
+    let writes: [(&str, Change); 5] = [
         ("short", |file| file.write_all_at(b"x", 0).unwrap()),
         ("long", |file| file.write_all_at(&bytes(300_000), 0).unwrap()),
         ("append", |file| {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             File::options().append(true).open(path).unwrap().write_all(b"x").unwrap();
         }),
+        ("punch", |file| {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            syscall::fallocate(file, mode, 0, 4096).unwrap();
+        }),
+        ("copy", |file| assert_eq!(syscall::copy_range((file, 0), (file, 50_000), 1000).unwrap(), 1000)),
     ];
     for (what, change) in changes {
         for (how, write) in writes {

@@ -25,6 +25,7 @@ use super::opening::Openings;
 use super::read_ahead::KERNEL_WINDOW_MAX;
 use super::removals::Removals;
 use super::scatter::scatter;
+use super::stamp::Stamp;
 use super::{
     Checked, Data, Found, LaneShare, Leftover, ObjectStore, Page, Stored, Written, listing, lost, sidecar_file, syscall,
 };
@@ -467,17 +468,21 @@ impl ObjectStore for Files {
         }
     }
 
-    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno> {
-        let file = self.open_or_create(object).await?;
-        let fd = file.shared_fd();
-        let set = self.paced(move || syscall::set_modified(fd.as_raw_fd(), at)).await;
-        set.map_err(|errno| self.refused(errno, "setting the time"))
+    fn last_modified(&self, object: ObjectId) -> Option<Timestamp> {
+        let file = self.open.borrow().get(object)?;
+        syscall::stat(file.fd()).ok().map(|(stored, _)| stored.mtime)
     }
 
-    async fn modified_since(&self, object: ObjectId, least: Timestamp) -> Result<(), Errno> {
+    async fn stamp(&self, object: ObjectId, stamp: Stamp) -> Result<(), Errno> {
         let file = self.open_or_create(object).await?;
-        let (stored, _) = syscall::stat(file.fd())?;
-        if stored.mtime < least { self.modified(object, least).await } else { Ok(()) }
+        let fd = file.shared_fd();
+        // In one go: others may write meanwhile.
+        let set = self.paced(move || {
+            let noted = syscall::stat(fd.as_raw_fd())?.0.mtime;
+            let wanted = stamp.of(noted);
+            if wanted == noted { Ok(()) } else { syscall::set_modified(fd.as_raw_fd(), wanted) }
+        });
+        set.await.map_err(|errno| self.refused(errno, "setting the time"))
     }
 
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno> {

@@ -10,6 +10,8 @@ use types::id::ObjectId;
 use types::time::Timestamp;
 use wire::sums::Sums;
 
+use self::stamp::Stamp;
+
 #[cfg(test)]
 mod ahead_tests;
 #[cfg(test)]
@@ -54,6 +56,7 @@ mod source;
 mod space;
 #[cfg(test)]
 mod space_tests;
+pub(crate) mod stamp;
 #[cfg(test)]
 mod sums_tests;
 mod syscall;
@@ -176,11 +179,11 @@ pub(crate) trait ObjectStore {
     /// Puts `data` at `offset`, making the object where it was not. After an error any part may have been written.
     async fn write(&self, object: ObjectId, offset: u64, data: Data) -> Result<Written, Errno>;
 
-    /// The object, which was just written, has `at` for its time of modification.
-    async fn modified(&self, object: ObjectId, at: Timestamp) -> Result<(), Errno>;
+    /// Its time of modification, where that is at hand: it was used lately.
+    fn last_modified(&self, object: ObjectId) -> Option<Timestamp>;
 
-    /// It has `least` where the host's clock has given it an earlier one.
-    async fn modified_since(&self, object: ObjectId, least: Timestamp) -> Result<(), Errno>;
+    /// The object, which was just written, gets the time of modification that it is to have.
+    async fn stamp(&self, object: ObjectId, stamp: Stamp) -> Result<(), Errno>;
 
     /// Makes the object exist with exactly `size` bytes.
     async fn truncate(&self, object: ObjectId, size: u64) -> Result<(), Errno>;

@@ -24,9 +24,9 @@ messages! {
         /// Refused with `ESTALE` where the object has a higher version; 0 = any. It may be one of any object of this lane (see
         /// `ObjectId::lane`): an object that was not changed since then has a lower one.
         unchanged_since: u64,
-        /// When the program wrote it, by the client's clock: the object's time of modification. 0: now.
+        /// When the program wrote it, by the client's clock: the object's time of modification, within that before and now. 0: now.
         at: Timestamp,
-        /// Else the object's time of modification is this at the earliest. 0: as the host's clock says.
+        /// The object's time of modification is this at the earliest. 0: there is no bound.
         not_before: Timestamp,
         /// Its sender is going to ask for a `Sync` next. Where it costs less than that, the payload is on disk with the answer.
         durable: bool,
