@@ -6,7 +6,6 @@ use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::{InodeId, ObjectId};
 use types::layout::Layout;
-use types::time::Timestamp;
 use wire::v1::storage;
 
 use crate::caller::Caller;
@@ -116,14 +115,7 @@ impl Client {
             Some((to, size)) if size < to.object_offset + u64::from(to.len) => {
                 let object = ObjectId { inode: target, stripe: to.stripe };
                 let offset = to.object_offset + u64::from(to.len) - 1;
-                let request = storage::Write {
-                    object,
-                    offset,
-                    unchanged_since: 0,
-                    at: Timestamp(0),
-                    not_before: Timestamp(0),
-                    durable: false,
-                };
+                let request = storage::Write::new(object, offset);
                 let zero = Buf::zeroed(1).freeze();
                 let destination = Destination::Object(to.group, object);
                 let reply = self.call_payload(caller, destination, &request, &[zero], 0).await?.message;
@@ -185,14 +177,7 @@ impl Client {
         if missing > 0 {
             parts.push(Buf::zeroed(missing).freeze());
         }
-        let request = storage::Write {
-            object,
-            offset: to.object_offset,
-            unchanged_since: 0,
-            at: Timestamp(0),
-            not_before: Timestamp(0),
-            durable: false,
-        };
+        let request = storage::Write::new(object, to.object_offset);
         let destination = Destination::Object(to.group, object);
         let reply = self.call_payload(caller, destination, &request, &parts, 0).await?.message;
         self.changed(object, reply.version);

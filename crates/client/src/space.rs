@@ -75,8 +75,8 @@ impl Client {
         self.tell_of_change(caller, inode, is_told).await
     }
 
-    /// Tells the shard that the file has been changed, where others would not see it by its objects' times (`is_told`), or might
-    /// take that for an older one.
+    /// Tells the shard that the file has been changed, where others would not see it by its objects' times (`is_told`), or
+    /// might take that for an older one.
     ///
     /// # Errors
     /// As [`Client::setattr`].

@@ -14,7 +14,6 @@ use net::{ClusterKey, Connection, Identity, Limits, Request, Service, To};
 use ring::buf::{Buf, Slice};
 use ring::{Config, Ring};
 use types::id::{InodeId, ObjectId};
-use types::time::Timestamp;
 use wire::codec::decode_body;
 use wire::op::{Op, Ping};
 use wire::v1::session::Empty;
@@ -76,14 +75,7 @@ async fn one(connection: &Connection, work: Work, data: &Slice, spare: &mut Opti
             *spare = Some(answer.payload);
         }
         Work::Write(length) => {
-            let request = Write {
-                object,
-                offset: 0,
-                unchanged_since: 0,
-                at: Timestamp(0),
-                not_before: Timestamp(0),
-                durable: false,
-            };
+            let request = Write::new(object, 0);
             let payload = vec![data.slice(0..length as usize)];
             connection.call_payload(To::default(), &request, payload, None).await.unwrap();
         }

@@ -18,7 +18,6 @@ use ring::op;
 use storaged::local::{LocalConfig, LocalNode};
 use types::id::{GroupId, InodeId, ObjectId};
 use types::layout::Layout;
-use types::time::Timestamp;
 use wire::v1::storage::{Read, Remove, Sync, Truncate, Write};
 
 const MIB: u64 = 1 << 20;
@@ -86,14 +85,7 @@ impl Client {
             let (lane, to, object) = self.lane(extent.stripe);
             let from = (extent.file_offset - offset) as usize;
             let payload = vec![data.slice(from..from + extent.len as usize)];
-            let request = Write {
-                object,
-                offset: extent.object_offset,
-                unchanged_since: 0,
-                at: Timestamp(0),
-                not_before: Timestamp(0),
-                durable: false,
-            };
+            let request = Write::new(object, extent.object_offset);
             lane.call_payload(to, &request, payload, None).await.unwrap();
         }))
         .await;

@@ -13,7 +13,6 @@ use net::{ClusterKey, Connection, Identity, Limits, To};
 use ring::buf::{Buf, Slice};
 use storaged::local::{LocalConfig, LocalNode};
 use types::id::{GroupId, InodeId, ObjectId};
-use types::time::Timestamp;
 use wire::v1::storage::{Read, Write};
 
 const MIB: u64 = 1 << 20;
@@ -135,14 +134,7 @@ impl Client {
         let (object, offset) = (ObjectId { inode: InodeId(4096), stripe: 0 }, number / TARGETS * chunk + within);
         match data {
             Some(data) => {
-                let request = Write {
-                    object,
-                    offset,
-                    unchanged_since: 0,
-                    at: Timestamp(0),
-                    not_before: Timestamp(0),
-                    durable: false,
-                };
+                let request = Write::new(object, offset);
                 self.lane.call_payload(to, &request, vec![data.clone()], None).await.unwrap();
             }
             None => {

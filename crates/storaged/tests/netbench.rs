@@ -14,7 +14,6 @@ use ring::buf::{Buf, Slice};
 use storaged::local::{LocalConfig, LocalNode};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, NodeId, ObjectId};
-use types::time::Timestamp;
 use wire::frame::Status;
 use wire::v1::netbench::{BLOCK_MAX, NetLoad, NetPlan, NetRead, NetStart, NetStatus, NetStop, NetWrite};
 use wire::v1::storage::{Read, Write};
@@ -93,8 +92,7 @@ fn stored_bytes_are_as_they_were() {
         let connection = Connection::connect(address, &identity(), &Limits::default()).await.expect("connected");
         let (map, stored) = (node.map(), b"what a program wrote".to_vec());
         let to = To { group: GROUP, generation: map.groups[&GROUP].generation, epoch: map.epoch };
-        let write =
-            Write { object, offset: 0, unchanged_since: 0, at: Timestamp(0), not_before: Timestamp(0), durable: false };
+        let write = Write::new(object, 0);
         while let Err(error) = connection.call_payload(to, &write, vec![Slice::from_vec(stored.clone())], None).await {
             assert_eq!(error, CallError::Status(Status::StaleMap), "until it has its map");
             ring::sleep(Duration::from_millis(1)).await;

@@ -14,7 +14,6 @@ use ring::sync::{Permit, Semaphore};
 use tracing::{error, warn};
 use types::error::Errno;
 use types::id::{GroupId, InodeId, ObjectId};
-use types::time::Timestamp;
 use wire::v1::storage::{Stat, Sync, SyncReply, Truncate, Write};
 
 use crate::tasks::storage::{Failure, Storage};
@@ -115,14 +114,7 @@ impl Spill {
             let reply = self.storage.call(group, object, &Stat { objects: vec![object] }, Vec::new()).await?;
             reply.objects.first().map_or(0, |found| found.size)
         } else {
-            let request = Write {
-                object,
-                offset: 0,
-                unchanged_since: 0,
-                at: Timestamp(0),
-                not_before: Timestamp(0),
-                durable: false,
-            };
+            let request = Write::new(object, 0);
             let reply = self.storage.call(group, object, &request, vec![Slice::from_vec(bytes)]).await?;
             since = reply.version;
             reply.size

@@ -9,7 +9,7 @@ use net::{CallError, Connection, Limits, To};
 use ring::buf::{Buf, Slice};
 use types::error::Errno;
 use types::id::{Epoch, Generation, GroupId, InodeId};
-use types::time::{AccessTimes, Timestamp};
+use types::time::AccessTimes;
 use wire::frame::{Header, Status, crc32c, flags};
 use wire::op::Ping;
 use wire::v1::{meta, storage};
@@ -21,14 +21,7 @@ async fn connect(running: &crate::common::Running, limits: &Limits) -> Connectio
 }
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write {
-        object: object(stripe),
-        offset: 0,
-        unchanged_since: 0,
-        at: Timestamp(0),
-        not_before: Timestamp(0),
-        durable: false,
-    }
+    storage::Write::new(object(stripe), 0)
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use net::{CallError, Connection, Limits, Peer, To};
 use types::error::Errno;
 use types::id::SessionId;
-use types::time::Timestamp;
 use wire::codec::Bytes;
 use wire::frame::Status;
 use wire::op::Ping;
@@ -16,14 +15,7 @@ use wire::v1::storage::Write;
 use crate::common::{Raw, aside, identity, identity_of, object, run, serve, serve_at, until};
 
 fn write(stripe: u32) -> Write {
-    Write {
-        object: object(stripe),
-        offset: 0,
-        unchanged_since: 0,
-        at: Timestamp(0),
-        not_before: Timestamp(0),
-        durable: false,
-    }
+    Write::new(object(stripe), 0)
 }
 
 fn fence(id: &[u8]) -> Fence {

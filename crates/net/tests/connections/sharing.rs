@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use net::{CallError, Connection, Limits, PLACED_MIN, To};
 use ring::buf::{Buf, Slice};
-use types::time::Timestamp;
 use wire::codec::Bytes;
 use wire::frame::{Place, crc32c, flags};
 use wire::op::Ping;
@@ -17,14 +16,7 @@ use wire::v1::storage;
 use crate::common::{Raw, aside, identity, object, pattern, run, serve, until};
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write {
-        object: object(stripe),
-        offset: 0,
-        unchanged_since: 0,
-        at: Timestamp(0),
-        not_before: Timestamp(0),
-        durable: false,
-    }
+    storage::Write::new(object(stripe), 0)
 }
 
 fn read(stripe: u32, length: usize) -> storage::Read {

@@ -6,7 +6,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use net::{Connection, Limits, To};
-use types::time::Timestamp;
 use wire::op::Ping;
 use wire::v1::storage;
 
@@ -15,14 +14,7 @@ use crate::common::{MEMORY, Raw, aside, encode, identity, object, pattern, run, 
 const LEN: usize = 300_000;
 
 fn write(stripe: u32) -> storage::Write {
-    storage::Write {
-        object: object(stripe),
-        offset: 0,
-        unchanged_since: 0,
-        at: Timestamp(0),
-        not_before: Timestamp(0),
-        durable: false,
-    }
+    storage::Write::new(object(stripe), 0)
 }
 
 /// And reads nothing.

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::{CallError, ConnectError, Identity, Limits, Peer, To};
-use types::time::Timestamp;
 use wire::op::Ping;
 use wire::v1::storage::Write;
 
@@ -62,14 +61,7 @@ fn a_stranger_answers_for_nothing_that_the_wanted_one_may_still_do() {
             let peer = peer(&[right.address], Limits { silence: Duration::from_millis(200), ..Limits::default() });
             let connection = peer.connection().await.unwrap();
             right.store.hold.set(true);
-            let write = Write {
-                object: object(1),
-                offset: 0,
-                unchanged_since: 0,
-                at: Timestamp(0),
-                not_before: Timestamp(0),
-                durable: false,
-            };
+            let write = Write::new(object(1), 0);
             let lost = connection.call_payload(To::default(), &write, Vec::new(), None).await.unwrap_err();
             assert!(matches!(lost, CallError::Closed(_)), "{lost}");
             right.store.hold.set(false);

@@ -10,7 +10,6 @@ use telemetry::metrics::Metrics;
 use types::allocation::Allocation;
 use types::error::Errno;
 use types::id::{ObjectId, TargetId};
-use types::time::Timestamp;
 use wire::v1::storage::{Read, Truncate, Write};
 
 use super::copy::Range;
@@ -300,7 +299,7 @@ fn readers_and_writers_at_once_see_one_file() {
 }
 
 fn write_to(object: ObjectId, offset: u64) -> Write {
-    Write { object, offset, unchanged_since: 0, at: Timestamp(0), not_before: Timestamp(0), durable: false }
+    Write::new(object, offset)
 }
 
 #[test]

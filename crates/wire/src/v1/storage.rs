@@ -24,7 +24,8 @@ messages! {
         /// Refused with `ESTALE` where the object has a higher version; 0 = any. It may be one of any object of this lane (see
         /// `ObjectId::lane`): an object that was not changed since then has a lower one.
         unchanged_since: u64,
-        /// When the program wrote it, by the client's clock: the object's time of modification, within that before and now. 0: now.
+        /// When the program wrote it, by the client's clock: the object's time of modification, within that before and now.
+        /// 0: now.
         at: Timestamp,
         /// The object's time of modification is this at the earliest. 0: there is no bound.
         not_before: Timestamp,
@@ -106,5 +107,13 @@ messages! {
     SeekReply {
         /// In the object; absent where there is no data any more, or `offset` is not before the object's end.
         offset: Option<u64>,
+    }
+}
+
+impl Write {
+    /// One whose time its host notes, whoever else has changed the object.
+    #[must_use]
+    pub fn new(object: ObjectId, offset: u64) -> Self {
+        Self { object, offset, unchanged_since: 0, at: Timestamp(0), not_before: Timestamp(0), durable: false }
     }
 }
