@@ -8,7 +8,7 @@
 //! name at once, and nothing is known. What a killed service had acknowledged may be refused in the time of the next, which
 //! has no open file to hear of it by: where a sync of the whole file system fails, all of before may be gone, too.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -29,8 +29,6 @@ use crate::threads::{self, Start, give};
 const FILE: &str = "written.toml";
 /// What it is called once it is in doubt: kept as room for the next one.
 const DOUBTED: &str = "written.toml.doubted";
-const FILE_C: &CStr = c"written.toml";
-const DOUBTED_C: &CStr = c"written.toml.doubted";
 /// Incarnations that are remembered.
 const SERVED_MAX: usize = 64;
 /// Longest wait for the disks at the end.
@@ -124,13 +122,13 @@ pub(crate) fn begin(dir: &Path, incarnation: u64) -> Result<Begun, Fatal> {
 fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
     let root = File::open(dir)?;
     if has_failed() {
-        doubt(&root);
+        doubt(&root, dir);
         return Ok(());
     }
     // SAFETY: a live descriptor.
     if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
         let refusal = io::Error::last_os_error();
-        doubt(&root);
+        doubt(&root, dir);
         return Err(refusal);
     }
     if !has_failed() {
@@ -140,7 +138,7 @@ fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
     }
     // Also what was heard while that was written: it holds for whoever starts in another epoch, too.
     if has_failed() {
-        doubt(&root);
+        doubt(&root, dir);
         sync_dir(dir)?;
     }
     Ok(())
@@ -149,14 +147,21 @@ fn end(dir: &Path, has_failed: impl Fn() -> bool) -> io::Result<()> {
 /// The disk has refused something of the target's whose directory this is: for the next start it is as if the page cache had
 /// been lost. That takes no space, and holds at once for who starts in the same epoch; for others it does not matter. May
 /// block.
-pub(crate) fn doubt(root: &File) {
-    let root = root.as_raw_fd();
-    // SAFETY: a live descriptor, and names that are terminated.
-    let done = unsafe { libc::renameat(root, FILE_C.as_ptr(), root, DOUBTED_C.as_ptr()) };
-    let error = io::Error::last_os_error();
-    if done != 0 && error.kind() != io::ErrorKind::NotFound {
-        tracing::error!(%error, "{FILE} cannot be renamed: after a restart nobody is told what the disk has refused");
+/// `dir` is how it is called where that fails.
+pub(crate) fn doubt(root: &File, dir: &Path) {
+    match set_aside(root) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::error!(dir = %dir.display(), %error, "after a restart nobody is told what the disk has refused");
+        }
+        _ => {}
     }
+}
+
+fn set_aside(root: &File) -> io::Result<()> {
+    let (root, file, doubted) = (root.as_raw_fd(), CString::new(FILE)?, CString::new(DOUBTED)?);
+    // SAFETY: a live descriptor, and names that end in zero and live through the call.
+    let done = unsafe { libc::renameat(root, file.as_ptr(), root, doubted.as_ptr()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What is asked of a target at its end.
@@ -289,8 +294,8 @@ mod tests {
         let text = std::fs::read_to_string(dir.path().join(FILE)).expect("there");
         assert!(text.contains("complete = true"), "{text}");
         let root = File::open(dir.path()).expect("there");
-        doubt(&root);
-        doubt(&root);
+        doubt(&root, dir.path());
+        doubt(&root, dir.path());
         assert_eq!(served(dir.path(), 9), 9, "a disk has refused something");
         let mut names: Vec<_> =
             std::fs::read_dir(dir.path()).expect("there").map(|file| file.expect("read").file_name()).collect();

@@ -319,8 +319,8 @@ impl Target {
             return;
         }
         // Wherever it is by now.
-        let Some(root) = self.root.get().cloned() else { return };
-        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(move || losses::doubt(&root)) {
+        let (Some(root), dir) = (self.root.get().cloned(), self.path.clone()) else { return };
+        if let Err(error) = thread::Builder::new().name("doubt".into()).spawn(move || losses::doubt(&root, &dir)) {
             tracing::error!(target = %self.id(), %error, "if this process is killed, nobody is told what the disk has refused");
         }
     }
