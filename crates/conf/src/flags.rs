@@ -141,7 +141,7 @@ mod tests {
         assert!(Line::try_parse_from(["x", "--init", "false"]).is_err(), "it would swallow an argument");
         for (flags, expected) in [(&["x", "--init"][..], true), (&["x", "--init=false"], false), (&["x"], false)] {
             let line = Line::try_parse_from(flags).expect("valid");
-            let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
+            let sources = crate::Sources { file: None, environment: &crate::Environment::new(), flags: &line.flags };
             assert_eq!(sources.load().expect("valid").init, expected);
         }
     }
@@ -151,7 +151,8 @@ mod tests {
         let load = |words: &[&str], variable: Option<&str>| {
             let mut flags = Line::try_parse_from([&["x"], words].concat()).expect("valid").flags;
             flags.default_to("init", "true");
-            let environment = |name: &str| variable.filter(|_| name == "WEFT_EXAMPLE_INIT").map(str::to_owned);
+            let environment =
+                variable.map(|text| ("WEFT_EXAMPLE_INIT".to_owned(), text.to_owned())).into_iter().collect();
             crate::Sources { file: None, environment: &environment, flags: &flags }.load().expect("valid").init
         };
         assert!(load(&[], None));
@@ -180,9 +181,10 @@ mod tests {
         let command = Flags::<Joining>::augment_args(Command::new("x"));
         let matches = command.try_get_matches_from([&["x"], words].concat()).map_err(|error| error.to_string())?;
         let flags = Flags::from_arg_matches(&matches).expect("it is made from these");
-        let variable =
-            |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        crate::Sources { file: None, environment: &variable, flags: &flags }.load().map_err(|error| error.to_string())
+        let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        crate::Sources { file: None, environment: &environment, flags: &flags }
+            .load()
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -220,7 +222,7 @@ mod tests {
     fn every_knob_is_a_flag_with_help() {
         let line =
             Line::try_parse_from(["x", "--listen-port", "81", "--targets", "a", "--targets=b,c"]).expect("valid");
-        let sources = crate::Sources { file: None, environment: &|_| None, flags: &line.flags };
+        let sources = crate::Sources { file: None, environment: &crate::Environment::new(), flags: &line.flags };
         let config = sources.load().expect("valid");
         assert_eq!((config.listen_port, config.targets.len(), line.config), (81, 3, None));
         let help = Line::try_parse_from(["x", "--help"]).unwrap_err().to_string();

@@ -26,7 +26,11 @@ impl Knob {
     /// The environment variable, such as `WEFT_MGMTD_LOG_LEVEL`.
     #[must_use]
     pub fn variable(&self, service: &str) -> String {
-        format!("WEFT_{service}_{}", self.key).to_uppercase().replace('-', "_")
+        Self::variable_of(service, self.key)
+    }
+
+    pub(crate) fn variable_of(service: &str, key: &str) -> String {
+        format!("WEFT_{service}_{key}").to_uppercase().replace('-', "_")
     }
 
     /// A list may be given several times as a flag, or with commas.

@@ -22,7 +22,7 @@ pub use error::ConfigError;
 pub use fatal::{Fatal, exit_code};
 pub use flags::Flags;
 pub use knob::{Knob, Knobs, Shorthand};
-pub use load::{Sources, load};
+pub use load::{Environment, Sources, load};
 pub use template::template;
 
 /// Reads a service's settings once more, from where they came at its start.

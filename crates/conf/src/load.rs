@@ -14,17 +14,22 @@ use crate::text;
 pub struct Sources<'a, C> {
     /// `None`: no file, all from the others.
     pub file: Option<&'a Path>,
-    /// Looks up an environment variable; a value as it is, so that tests need not change the process's own.
-    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// A value, so that tests need not change the process's own.
+    pub environment: &'a Environment,
     pub flags: &'a Flags<C>,
 }
+
+/// Environment variables.
+pub type Environment = BTreeMap<String, String>;
 
 /// Reads the settings of one service, with this process's environment.
 ///
 /// # Errors
 /// For the first thing that is wrong: file, key, and what to do.
 pub fn load<C: Knobs>(file: Option<&Path>, flags: &Flags<C>) -> Result<C, ConfigError> {
-    Sources { file, environment: &|name| std::env::var(name).ok(), flags }.load()
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
+    Sources { file, environment: &environment.collect(), flags }.load()
 }
 
 impl<C: Knobs> Sources<'_, C> {
@@ -40,10 +45,11 @@ impl<C: Knobs> Sources<'_, C> {
         if let Some(path) = self.file {
             values.merge_file::<C>(path)?;
         }
+        refuse_misspelled::<C>(self.environment)?;
         for knob in C::KNOBS {
             let variable = knob.variable(C::SERVICE);
-            if let Some(text) = (self.environment)(&variable) {
-                values.set(knob, split(knob, &text), Origin::Environment(variable));
+            if let Some(text) = self.environment.get(&variable) {
+                values.set(knob, split(knob, text), Origin::Environment(variable));
             }
             if let Some(texts) = self.flags.given(knob.key) {
                 let texts = texts.iter().flat_map(|text| split(knob, text)).collect();
@@ -121,10 +127,29 @@ fn syntax_error(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError
     ConfigError::new(Origin::File(place), "", format!("is no valid TOML: {}", error.message()))
 }
 
+/// A variable that is hardly one of ours is none: others make such names too, as Kubernetes does of the names of services
+/// (`WEFT_MGMTD_SERVICE_HOST`).
+fn refuse_misspelled<C: Knobs>(environment: &Environment) -> Result<(), ConfigError> {
+    let prefix = Knob::variable_of(C::SERVICE, "");
+    for name in environment.range(prefix.clone()..).map(|(name, _)| name).take_while(|name| name.starts_with(&prefix)) {
+        let key = name[prefix.len()..].to_lowercase();
+        let is_known = C::KNOBS.iter().any(|knob| knob.variable(C::SERVICE) == *name);
+        if !is_known && nearest::<C>(&key).is_some_and(|(distance, _)| distance <= 2) {
+            return Err(ConfigError::new(Origin::Environment(name.clone()), &key, unknown_key::<C>(&key)));
+        }
+    }
+    Ok(())
+}
+
 fn unknown_key<C: Knobs>(key: &str) -> String {
-    let near = C::KNOBS.iter().map(|knob| (distance(key, knob.key), knob.key)).min();
-    let hint = near.filter(|(distance, _)| *distance <= 3).map(|(_, near)| format!("did you mean {near}? "));
+    let near = nearest::<C>(key).filter(|(distance, _)| *distance <= 3);
+    let hint = near.map(|(_, near)| format!("did you mean {near}? "));
     format!("no such key: {}`weft config default {}` prints them all", hint.unwrap_or_default(), C::SERVICE)
+}
+
+/// The key that takes the fewest edits.
+fn nearest<C: Knobs>(key: &str) -> Option<(usize, &'static str)> {
+    C::KNOBS.iter().map(|knob| (distance(key, knob.key), knob.key)).min()
 }
 
 /// Edits (insert, remove, replace) that turn one key into the other.
@@ -206,7 +231,7 @@ mod tests {
         for (key, value) in flags {
             given.give(key, value);
         }
-        let environment = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let environment = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let sources = Sources { file: file.map(|_| path.as_path()), environment: &environment, flags: &given };
         sources.load().map_err(|error| error.to_string().replace(&dir.path().display().to_string(), "DIR"))
     }
@@ -224,6 +249,9 @@ mod tests {
         assert_eq!(config.metrics_listen, None);
         let config = load_with(Some(file), &[("WEFT_EXAMPLE_TARGETS", "/x, /y,/z")], &[]).expect("valid");
         assert_eq!(config.targets.len(), 3);
+        let of_others =
+            [("WEFT_EXAMPLE_SERVICE_HOST", "10.0.0.1"), ("WEFT_EXAMPLES_DIR", "/x"), ("WEFT_EXAMPL_DIR", "/x")];
+        assert!(load_with(Some(file), &of_others, &[]).is_ok());
     }
 
     #[test]
@@ -248,6 +276,11 @@ mod tests {
             (
                 load_with(None, &[("WEFT_EXAMPLE_MEMORY", "lots")], &[("dir", "/")]),
                 "environment variable WEFT_EXAMPLE_MEMORY: memory: \"lots\" is no size: write it like 512KiB, 4GiB or 4096",
+            ),
+            (
+                load_with(None, &[("WEFT_EXAMPLE_PATIENSE", "1s")], &[("dir", "/")]),
+                "environment variable WEFT_EXAMPLE_PATIENSE: patiense: no such key: did you mean patience? \
+                 `weft config default example` prints them all",
             ),
             (
                 load_with(None, &[], &[("dir", "/"), ("listen", "here")]),

@@ -96,8 +96,9 @@ mod tests {
         let set = [("dir", "/with \"quotes\" and \\"), ("targets", "/x,/y"), ("port", "81")];
         std::fs::write(&path, template::<Config>(&set)).expect("written");
         let flags = Flags::default();
-        let config: Config =
-            Sources { file: Some(&path), environment: &|_| None, flags: &flags }.load().expect("valid");
+        let config: Config = Sources { file: Some(&path), environment: &crate::Environment::new(), flags: &flags }
+            .load()
+            .expect("valid");
         assert_eq!(config.dir, PathBuf::from("/with \"quotes\" and \\"));
         assert_eq!(config.targets, [PathBuf::from("/x"), PathBuf::from("/y")]);
         assert_eq!((config.port, config.extra), (81, None));

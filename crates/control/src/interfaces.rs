@@ -137,6 +137,14 @@ fn none(wanted: &str, found: &[Interface]) -> Fatal {
     Fatal::usage(format!("interfaces: no interface {wanted} is up here: there are {}", names(found)))
 }
 
+fn only_ipv4(unheard: &[Interface]) -> Fatal {
+    Fatal::usage(format!(
+        "listen: at IPv4 addresses alone, and here are none but on the loopback interface, or none that `interfaces` names: \
+         listen at :: ([::]:0 in metad's file) to use the IPv6 addresses of {}",
+        names(unheard)
+    ))
+}
+
 fn rail(interface: &Interface) -> Rail {
     Rail { interface: interface.name.clone(), address: interface.address }
 }
@@ -147,9 +155,12 @@ fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], reach: Reach) 
         return Ok(vec![known.unwrap_or_else(|| Rail { interface: String::new(), address: listen })]);
     }
     let reachable = |interface: &&Interface| listen.is_ipv6() || interface.address.is_ipv4();
-    let found: Vec<Interface> = found.iter().filter(reachable).cloned().collect();
+    let (found, unheard): (Vec<Interface>, Vec<Interface>) = found.iter().cloned().partition(|one| reachable(&one));
     let selectors = selectors(wanted)?;
     for selector in selectors.iter() {
+        if unheard.iter().any(|one| selector.takes(one)) && !found.iter().any(|one| selector.takes(one)) {
+            return Err(only_ipv4(&unheard));
+        }
         if !found.iter().any(|interface| selector.takes(interface)) {
             return Err(none(&selector.to_string(), &found));
         }
@@ -165,6 +176,9 @@ fn choose(found: &[Interface], listen: IpAddr, wanted: &[String], reach: Reach) 
         Reach::HereAtLeast | Reach::Everywhere => others,
     };
     let rails: Vec<Rail> = chosen.into_iter().map(rail).collect();
+    if rails.is_empty() && unheard.iter().any(|interface| !interface.address.is_loopback()) {
+        return Err(only_ipv4(&unheard));
+    }
     if rails.is_empty() {
         return Err(Fatal::usage(format!("no interface to register: set `interfaces`; there are {}", names(&found))));
     }
@@ -238,6 +252,16 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_ipv4_is_told_how_to_listen() {
+        let sixth: Vec<Interface> =
+            found().into_iter().filter(|one| one.name == "lo" || one.address.is_ipv6()).collect();
+        let refusal = choose(&sixth, ANY, &[], Reach::Everywhere).map_err(|fatal| fatal.message).unwrap_err();
+        assert!(refusal.contains("listen at ::"), "{refusal}");
+        assert!(choose(&sixth, ANY, &[], Reach::Here).is_ok() && choose(&sixth, ANY, &[], Reach::HereAtLeast).is_ok());
+        assert!(choose(&sixth, IpAddr::V6(Ipv6Addr::UNSPECIFIED), &[], Reach::Everywhere).is_ok());
+    }
+
+    #[test]
     fn what_listens_everywhere_is_found_at_the_first_rail() {
         let rails = choose(&found(), IpAddr::V6(Ipv6Addr::UNSPECIFIED), &[], Reach::Everywhere).expect("rails");
         let at = |endpoint: &str| seen_at(endpoint.parse().expect("an address"), &rails[1..]).to_string();
@@ -289,6 +313,8 @@ mod tests {
         let refusal = addresses(ANY, &["ib0"], Reach::Everywhere).unwrap_err();
         assert!(refusal.contains("no interface ib0") && refusal.contains("eth0, eth1, lo"), "{refusal}");
         assert_eq!(addresses(ANY, &["10.0.1.0/24"], Reach::Everywhere), Ok(vec!["10.0.1.1".into()]));
+        let refusal = addresses(ANY, &["fd00::/64"], Reach::Everywhere).unwrap_err();
+        assert!(refusal.contains("listen at ::") && refusal.contains("eth0"), "{refusal}");
         let refusal = addresses(ANY, &["eth0/x"], Reach::Everywhere).unwrap_err();
         assert!(refusal.contains("eth0/x is no network"), "{refusal}");
         let one = "192.0.2.7".parse().expect("an address");

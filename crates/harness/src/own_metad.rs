@@ -50,7 +50,7 @@ impl OwnMetad {
     fn command(config: &Path, log: &Path, points: &Path, preload: Option<&Path>) -> Command {
         let log = File::options().append(true).create(true).open(log).expect("a log");
         let mut command = Command::new(binary::weft());
-        command.arg("metad").arg("--config").arg(config).env("WEFT_METAD_FAIL_POINTS", points);
+        command.arg("metad").arg("--config").arg(config).env("WEFT_TEST_FAIL_POINTS", points);
         command.envs(preload.map(|library| (preload::VARIABLE, library)));
         // A step is over soon.
         command.env("WEFT_METAD_SYNC_INTERVAL", "10ms");

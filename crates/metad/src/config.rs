@@ -132,8 +132,9 @@ mod tests {
         for (key, value) in [("dir", "/d"), ("mgmtd", "m:1"), ("key_file", "/k"), (key, value)] {
             flags.give(key, value);
         }
-        let config =
-            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("it can be read");
+        let config = conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }
+            .load()
+            .expect("it can be read");
         config.validate().err().map(|fatal| {
             assert_eq!(fatal.code, conf::fatal::USAGE);
             fatal.message

@@ -1,7 +1,7 @@
 //! Fail points: named steps of what several shards do together, at each of which a test can end this service as a crash
 //! would: at once, with nothing more written, sent or answered.
 //!
-//! Where `WEFT_METAD_FAIL_POINTS` names a file when the service starts, that file says which point is armed: `NAME`, or
+//! Where `WEFT_TEST_FAIL_POINTS` names a file when the service starts, that file says which point is armed: `NAME`, or
 //! `NAME:N` for the N-th time that a shard passes it. It is looked at whenever a point is passed, so points are armed and
 //! disarmed while the service runs, and it need not be there. The service removes it before it ends: a supervisor starts it
 //! again with the same environment, and then nothing is armed. Without the variable no file is ever looked at.
@@ -23,7 +23,7 @@ use wire::v1::transaction::{Ending, Promise, Transact};
 
 use crate::answer::Answer;
 
-const VARIABLE: &str = "WEFT_METAD_FAIL_POINTS";
+const VARIABLE: &str = "WEFT_TEST_FAIL_POINTS";
 /// A message that is handed to an idle connection has gone to the kernel after this many turns of the ring.
 const TURNS_TO_LEAVE: usize = 2;
 

@@ -257,7 +257,9 @@ mod tests {
             for (key, value) in [("dir", &*dir), ("mgmtd", "m:1"), ("key_file", "/k"), ("shards", shards)] {
                 flags.give(key, value);
             }
-            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("it can be read")
+            conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }
+                .load()
+                .expect("it can be read")
         };
         let put = |number, target: &str| {
             let place = config("1").shard_dir(number);

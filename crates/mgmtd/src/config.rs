@@ -91,7 +91,7 @@ mod tests {
         for (key, value) in set {
             flags.give(key, value);
         }
-        conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+        conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }.load().expect("valid")
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Place {
         for (key, value) in set {
             flags.give(key, value);
         }
-        conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+        conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }.load().expect("valid")
     }
 
     fn start(&self, set: &[(&'static str, &str)]) -> Server {

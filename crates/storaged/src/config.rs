@@ -167,7 +167,7 @@ mod tests {
         for (key, value) in set {
             flags.give(key, value);
         }
-        let sources = conf::Sources { file: None, environment: &|_| None, flags: &flags };
+        let sources = conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags };
         sources.load().expect("well formed").validate().map_err(|fatal| {
             assert_eq!(fatal.code, 2);
             fatal.message

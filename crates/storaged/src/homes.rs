@@ -276,7 +276,7 @@ mod tests {
         for target in targets {
             flags.give("targets", target.to_str().expect("plain path"));
         }
-        conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+        conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }.load().expect("valid")
     }
 
     /// All of them.

@@ -531,7 +531,7 @@ mod tests {
             {
                 flags.give(key, value);
             }
-            conf::Sources { file: None, environment: &|_| None, flags: &flags }.load().expect("valid")
+            conf::Sources { file: None, environment: &conf::Environment::new(), flags: &flags }.load().expect("valid")
         };
         let (config, copy) = (config(&one), config(&other));
         drop(Homes::open(&config).expect("made"));

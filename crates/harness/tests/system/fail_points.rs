@@ -159,7 +159,7 @@ fn no_point_is_left_out() {
     std::fs::write(&file, "nonsense").unwrap();
     let mut command = Command::new(binary::weft());
     command.args(["metad", "--mgmtd", "127.0.0.1:1", "--init", "--dir"]).arg(dir.path().join("target"));
-    command.arg("--key-file").arg(key).env("WEFT_METAD_FAIL_POINTS", &file);
+    command.arg("--key-file").arg(key).env("WEFT_TEST_FAIL_POINTS", &file);
     let refused = harness::run::run(&mut command, harness::run::LONG);
     assert_eq!(refused.code, Some(2), "{refused}");
     let (_, list) = refused.stderr.split_once("there is no fail point \"nonsense\", only: ").unwrap();

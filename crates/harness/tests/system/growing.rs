@@ -277,7 +277,9 @@ fn a_cluster_of_one_host_is_opened_to_others() {
     cluster.down().expect_ok();
     let up =
         |flags: &[&str]| cluster.json(&[&["up", "--detach"], flags].concat())["mgmtd"].as_str().unwrap().to_owned();
-    let moved = up(&["--listen", "127.0.0.2"]);
+    let told = cluster.weft(&["up", "--detach", "--listen", "127.0.0.2"]);
+    assert!(told.code == Some(0) && told.stdout.contains("Mount again what was mounted beside"), "{told}");
+    let moved = up(&[]);
     assert!(moved.starts_with("127.0.0.2:"), "{moved}");
     assert_eq!(fs::read_to_string(cluster.path("f")).unwrap(), "before");
     let storage = ["storaged", "--target", cluster.beside("disk").to_str().unwrap()].map(str::to_owned);
@@ -289,6 +291,20 @@ fn a_cluster_of_one_host_is_opened_to_others() {
     cluster.down().expect_ok();
     let refused = cluster.weft(&["up", "--listen", "127.0.0.3"]);
     assert!(refused.code == Some(2) && refused.stderr.contains("cannot move to 127.0.0.3"), "{refused}");
+}
+
+#[test]
+fn a_cluster_is_opened_to_hosts_that_have_no_ipv4() {
+    let cluster = Cluster::of(Shape { targets: 1, ..Shape::default() });
+    fs::write(cluster.path("f"), "before").unwrap();
+    cluster.down().expect_ok();
+    let up = cluster.json(&["up", "--detach", "--listen", "::1"]);
+    assert!(up["mgmtd"].as_str().is_some_and(|at| at.starts_with("[::1]:")), "{up}");
+    let nodes = cluster.json(&["node", "list"]);
+    let rails = nodes.to_string();
+    assert_eq!(rails.matches("::1").count(), 2, "both services are found there: {rails}");
+    use_all(&cluster, &cluster.path("all"), 1, 1);
+    assert_eq!(fs::read_to_string(cluster.path("f")).unwrap(), "before");
 }
 
 /// All files that say what the cluster is to be.

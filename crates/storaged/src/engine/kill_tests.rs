@@ -1,8 +1,9 @@
 //! Processes that change an object are killed in the midst of it, and file systems lose their power: what was acknowledged
 //! is there (after a loss of power, what was synced), and nothing reads as corrupt.
 //!
-//! `WEFT_STORAGED_LIVES=1000 cargo test --release -p storaged kill_tests` for a long run: so many lives of a process in each
-//! test. A test that fails prints its seed: `WEFT_STORAGED_SEED=n` makes the same choices, though not to the microsecond.
+//! `WEFT_TEST_STORAGED_LIVES=1000 cargo test --release -p storaged kill_tests` for a long run: so many lives of a process in
+//! each test. A test that fails prints its seed: `WEFT_TEST_STORAGED_SEED=n` makes the same choices, though not to the
+//! microsecond.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,7 +37,7 @@ const LIFE_MAX: Duration = Duration::from_secs(60);
 const LEFT: u64 = 600 << 10;
 
 /// Tells a process of this program that it is to work, and at what.
-const TASK: &str = "WEFT_STORAGED_KILLED";
+const TASK: &str = "WEFT_TEST_STORAGED_KILLED";
 
 #[test]
 fn what_was_acknowledged_is_there_after_any_kill_and_nothing_is_corrupt() {
@@ -164,15 +165,15 @@ struct Lives<'a> {
 
 impl<'a> Lives<'a> {
     fn new(target: PathBuf, mounted: Option<&'a Mounted>, is_full: bool) -> Self {
-        let seed = number("WEFT_STORAGED_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-        println!("WEFT_STORAGED_SEED={seed}");
+        let seed = number("WEFT_TEST_STORAGED_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+        println!("WEFT_TEST_STORAGED_SEED={seed}");
         let dir = tempfile::tempdir().expect("a directory");
         Self { target, dir, mounted, is_full, dice: Dice(seed), model: Model::new() }
     }
 
     fn run(&mut self, lives: u64) {
         self.prepare();
-        for life in 1..=number("WEFT_STORAGED_LIVES").unwrap_or(lives) {
+        for life in 1..=number("WEFT_TEST_STORAGED_LIVES").unwrap_or(lives) {
             self.live(life);
         }
     }

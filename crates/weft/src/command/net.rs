@@ -61,7 +61,7 @@ impl Args {
         let view = connect(&self.selection, None)?.view()?;
         let nodes = view.map.nodes.values().filter(|node| !node.metrics.is_empty());
         let mut all: Vec<Endpoint> = nodes.map(|node| (node.alias.clone(), endpoint::of_node(node))).collect();
-        for mount in mounts::list()?.into_iter().filter(|mount| mount.mgmtd == cluster.mgmtd) {
+        for mount in mounts::list()?.into_iter().filter(|mount| mount.is_of(&cluster.mgmtd)) {
             let state = RunState::read(&mount.point).filter(|state| !state.metrics.is_empty());
             all.extend(state.map(|state| (mount.point.display().to_string(), Ok(state.metrics))));
         }

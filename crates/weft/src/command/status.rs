@@ -58,7 +58,7 @@ fn gather(cluster: &Cluster) -> Result<Status, Failure> {
     };
     // Where the configuration cannot be read, mgmtd says so at its start.
     let mgmtd_metrics = cluster.dir.as_ref().and_then(|dir| endpoint::of_mgmtd(dir).ok().flatten());
-    let here = mounts::list()?.into_iter().filter(|mount| mount.mgmtd == cluster.mgmtd);
+    let here = mounts::list()?.into_iter().filter(|mount| mount.is_of(&cluster.mgmtd));
     let mut status = Status {
         mgmtd: cluster.mgmtd.clone(),
         mgmtd_metrics,

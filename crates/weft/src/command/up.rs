@@ -108,6 +108,7 @@ impl Args {
             grow::refuse_edited(&dir, &spec, &dir.spec()?)?;
         }
         leave_taken_ports(&dir, &mut spec, output)?;
+        tell_of_move(&dir, &spec, output)?;
         make(&dir, &spec)?;
         let interrupted = catch_interrupts()?;
         let mut child = start_supervisor(&dir, self.detach)?;
@@ -421,6 +422,18 @@ fn wait_for_leftovers(dir: &ClusterDir) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Where mgmtd listened until now, nobody will: what runs beside the cluster on this host is not ours to start again.
+fn tell_of_move(dir: &ClusterDir, spec: &Spec, output: Output) -> Result<(), Failure> {
+    if !dir.exists() || dir.spec()?.address == spec.address {
+        return Ok(());
+    }
+    output.say(&format!(
+        "mgmtd listens at {at} from now on. Mount again what was mounted beside this cluster's own, and give services that \
+         joined it {at}",
+        at = plan::mgmtd_address(spec)
+    ))
 }
 
 /// A port that we chose and that is somebody else's by now is not worth an error: we choose again, unless other hosts know

@@ -19,6 +19,11 @@ pub(crate) fn write(dir: &ClusterDir, spec: &Spec) -> Result<()> {
     for name in metadata_names(spec).chain(storage_names(spec)) {
         point_at(&dir.config_file(&name), spec.address, &[("mgmtd", mgmtd_address(spec))])?;
     }
+    if spec.address.is_ipv6() {
+        // What they listen at by default is IPv4.
+        metadata_names(spec).try_for_each(|name| set(&dir.config_file(&name), "listen", "[::]:0"))?;
+        storage_names(spec).try_for_each(|name| set(&dir.config_file(&name), "listen", "::"))?;
+    }
     let own = [("listen", mgmtd_address(spec)), ("metrics_listen", mgmtd_metrics_address(spec))];
     point_at(&dir.config_file("mgmtd"), spec.address, &own)
 }
@@ -39,6 +44,20 @@ fn point_at(path: &Path, own: IpAddr, addresses: &[(&str, String)]) -> Result<()
     };
     let new: String = old.lines().map(renewed).collect();
     if new == old { Ok(()) } else { write_durably(path, new.as_bytes()) }
+}
+
+/// Gives `key` a value in a file that does not set it.
+fn set(path: &Path, key: &str, text: &str) -> Result<()> {
+    let old = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if old.lines().any(|line| value(line, key).is_some()) {
+        return Ok(());
+    }
+    let default = format!("#{key} = ");
+    let renewed = |line: &str| match line.starts_with(&default) {
+        true => format!("{key} = \"{text}\"\n"),
+        false => format!("{line}\n"),
+    };
+    write_durably(path, old.lines().map(renewed).collect::<String>().as_bytes())
 }
 
 /// What a line of a configuration file says, as this program writes it.
@@ -210,6 +229,19 @@ mod tests {
         let elsewhere = Spec { address: [10, 0, 0, 1].into(), ..at(20_011, 20_012) };
         write(&dir, &elsewhere).expect("writable");
         assert_eq!(texts(), moved.clone().map(|text| text.replace("127.0.0.1:20011", "10.0.0.1:20011")));
+
+        // Also where that is not IPv4.
+        let elsewhere = Spec { address: "fd00::1".parse().expect("an address"), ..at(20_011, 20_012) };
+        let put_back = || {
+            for (name, text) in ["mgmtd", "metad-1", "storaged-1"].iter().zip(&moved) {
+                fs::write(dir.config_file(name), text).expect("writable");
+            }
+        };
+        put_back();
+        write(&dir, &elsewhere).expect("writable");
+        let heard = ["[fd00::1]:20011", "\nlisten = \"[::]:0\"\n", "\nlisten = \"::\"\n"];
+        assert!(texts().iter().zip(heard).all(|(text, line)| text.contains(line)), "{:?}", texts());
+        put_back();
 
         let own = moved[0].replace("127.0.0.1:20011", "0.0.0.0:20011");
         fs::write(dir.config_file("mgmtd"), &own).expect("writable");

@@ -1,6 +1,7 @@
 //! Mounts of Weft on this machine, as the kernel lists them.
 
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,18 @@ pub(crate) struct Mount {
     pub(crate) mgmtd: String,
     /// Of the mount itself, as the kernel shows them: `rw,nosuid,relatime`.
     pub(crate) options: String,
+}
+
+impl Mount {
+    /// Whether it is of the cluster whose mgmtd is at `mgmtd`, also where one of both names that by its host's name. (Who is to
+    /// unmount it compares the words alone.)
+    pub(crate) fn is_of(&self, mgmtd: &str) -> bool {
+        let addresses = |at: &str| at.to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+        self.mgmtd == mgmtd || {
+            let asked = addresses(mgmtd);
+            addresses(&self.mgmtd).iter().any(|address| asked.contains(address))
+        }
+    }
 }
 
 /// All mounts of Weft that this process can see, in the order of mounting.
@@ -100,6 +113,16 @@ mod tests {
         assert_eq!(of("fuse.other", "weft@127.0.0.1:7610"), None);
         assert_eq!(of("fuse.weft", "127.0.0.1:7610"), None);
         assert_eq!(of("ext4", "/dev/vda"), None);
+    }
+
+    #[test]
+    fn a_mount_is_of_the_cluster_that_it_names_otherwise() {
+        let of = |source| ours(&mount(Path::new("/m"), FS_TYPE, source)).expect("it is ours");
+        assert!(of("weft@localhost:7").is_of("localhost:7") && of("weft@localhost:7").is_of("127.0.0.1:7"));
+        assert!(of("weft@no-such-host.invalid:7").is_of("no-such-host.invalid:7"));
+        assert!(
+            !of("weft@localhost:7").is_of("127.0.0.1:8") && !of("weft@127.0.0.1:7").is_of("no-such-host.invalid:7")
+        );
     }
 
     #[test]
