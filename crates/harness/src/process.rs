@@ -59,12 +59,17 @@ fn all_stopped(pid: i32) -> bool {
 /// Where it is gone.
 #[must_use]
 pub fn hears(pid: i32, signal: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let has = |set: &str| {
+    hears_by(&fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs"), signal)
+}
+
+fn hears_by(status: &str, signal: i32) -> bool {
+    let has = |set: &str, signal: i32| {
         let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap_or_default();
         u64::from_str_radix(line.trim(), 16).is_ok_and(|set| set & (1 << (signal - 1)) != 0)
     };
-    has("SigCgt:") || has("SigBlk:")
+    // Who starts a thread blocks all signals for a moment, also those that have their usual effect right after.
+    let all = has("SigBlk:", libc::SIGPROF);
+    has("SigCgt:", signal) || (has("SigBlk:", signal) && !all)
 }
 
 /// Until none of its threads has run for some time: it waits for something.
@@ -146,6 +151,18 @@ mod tests {
         assert!(hears(pid, libc::SIGUSR1) && !hears(pid, libc::SIGUSR2));
         signal_group(pid, libc::SIGKILL);
         child.wait().expect("it ends");
+    }
+
+    #[test]
+    fn who_starts_a_thread_hears_nothing_yet() {
+        let status =
+            |blocked: u64, caught: u64| format!("SigBlk:\t{blocked:016x}\nSigIgn:\t0\nSigCgt:\t{caught:016x}\n");
+        let hup = 1 << (libc::SIGHUP - 1);
+        assert!(!hears_by(&status(0, 0), libc::SIGHUP));
+        assert!(hears_by(&status(0, hup), libc::SIGHUP));
+        assert!(hears_by(&status(hup, 0), libc::SIGHUP));
+        assert!(!hears_by(&status(0xffff_fffe_7fff_ffff, 0), libc::SIGHUP));
+        assert!(hears_by(&status(0xffff_fffe_7fff_ffff, hup), libc::SIGHUP));
     }
 
     #[test]
