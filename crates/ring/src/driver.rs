@@ -14,7 +14,7 @@ use slab::Slab;
 
 use crate::company::Company;
 use crate::executor::Config;
-use crate::spin::{Look, Spinner};
+use crate::spin::{Lent, Look, Spinner};
 
 /// Which ring pair an operation goes through, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -256,6 +256,7 @@ impl Driver {
         }
         // Asked for when it is needed first: mostly something is found before.
         let mut switches = None;
+        let mut lent = Lent::default();
         let mut before = begun;
         let (look, now) = loop {
             if self.main.submission().taskrun() {
@@ -268,11 +269,15 @@ impl Driver {
             if before >= end && !may_stay {
                 break (Look::InVain, before);
             }
-            let switches = *switches.get_or_insert_with(involuntary_switches);
+            let known = switches.get_or_insert_with(involuntary_switches);
             // Whoever else can run on this CPU does so here.
             std::thread::yield_now();
             let now = Instant::now();
-            if Spinner::is_contended(now - before, accompanies, || involuntary_switches() != switches) {
+            let switched = || {
+                let count = involuntary_switches();
+                std::mem::replace(known, count) != count
+            };
+            if lent.is_contended(now - before, accompanies, switched) {
                 break (Look::Contended, now);
             }
             before = now;
