@@ -15,6 +15,7 @@ use slab::Slab;
 use crate::company::Company;
 use crate::executor::Config;
 use crate::spin::{Lent, Look, Spinner};
+use crate::tally::{Counts, Tally};
 
 /// Which ring pair an operation goes through, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     remote_fd: RawFd,
     remote_signalled: bool,
     spinner: Spinner,
+    tally: Tally,
     company: Option<Arc<Company>>,
 }
 
@@ -116,6 +118,7 @@ impl Driver {
             remote_fd,
             remote_signalled: false,
             spinner: Spinner::new(spin),
+            tally: Tally::new(Instant::now()),
             company: company.clone(),
         };
         if config.files {
@@ -287,6 +290,10 @@ impl Driver {
         }
         if !accompanies || look == Look::Found {
             self.spinner.looked(look, now);
+        }
+        if let Some((counts, lasted)) = self.tally.add(look, now) {
+            let Counts { found, in_vain, contended } = counts;
+            tracing::debug!(found, in_vain, contended, ?lasted, "looks for completions before sleeps");
         }
         Ok(look == Look::Found)
     }

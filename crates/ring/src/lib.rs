@@ -27,6 +27,7 @@ mod slots;
 mod spin;
 mod standstill;
 pub mod sync;
+mod tally;
 mod timer;
 mod unblock;
 
