@@ -14,7 +14,7 @@ use wire::v1::storage::{Read, Truncate, Write};
 
 use super::copy::Range;
 use super::files::{Files, Options};
-use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, read, target, write};
+use super::tests::{ALL, READ_AHEAD, bytes, object, on_ring, open, options, read, target, write};
 use super::{Found, ObjectStore};
 use crate::direct;
 use crate::memory::Shares;
@@ -30,7 +30,7 @@ const SIZE: u64 = 8 << 20;
 
 /// A store whose large requests go past the cache, with one object of `SIZE` bytes on the disk and not in the cache.
 async fn bed(dir: &std::path::Path) -> (Files, Vec<u8>) {
-    let options = Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: PIECE, checksums: true };
+    let options = Options { direct_min: PIECE, ..options(true) };
     let store = open(&target(dir, 0), &Rc::default(), options);
     let data = bytes(SIZE as usize, 7);
     make_cache_dear(&store);

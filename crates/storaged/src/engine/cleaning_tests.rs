@@ -19,9 +19,9 @@ use super::ahead_tests::served;
 use super::copy::Range;
 use super::files::Options;
 use super::sums_tests::{
-    OBJECT, check_all, flip, forget_pages, header, options, read_errno, sidecar, store, store_of_another_epoch,
+    OBJECT, check_all, flip, forget_pages, header, read_errno, sidecar, store, store_of_another_epoch,
 };
-use super::tests::{Mounted, bytes, object, on_ring, open, read, run, target, write};
+use super::tests::{Mounted, bytes, object, on_ring, open, options, read, run, target, write};
 use super::{Found, ObjectStore};
 use crate::scrub;
 use crate::sums::header::State;

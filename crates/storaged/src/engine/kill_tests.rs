@@ -18,8 +18,8 @@ use super::files::{Files, Options};
 use super::kill_work::{
     ALIVE, COPIED, Model, OTHERS, Record, SLOT, SLOTS, SOURCE, Task, engine, filled, go_over, other, work,
 };
-use super::sums_tests::{Dice, OBJECT, header, options};
-use super::tests::{Mounted, bytes, kill_disk, object, on_ring, open, read, target, write};
+use super::sums_tests::{Dice, OBJECT, header};
+use super::tests::{Mounted, bytes, kill_disk, object, on_ring, open, options, read, target, write};
 use crate::object_table::first_version;
 
 /// Lives of each test in continuous integration.

@@ -11,8 +11,8 @@ use types::error::Errno;
 
 use super::ObjectStore;
 use super::files::{Files, Options};
-use super::sums_tests::{OBJECT, check_all, flip, forget_pages, header, options, sidecar};
-use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
+use super::sums_tests::{OBJECT, check_all, flip, forget_pages, header, sidecar};
+use super::tests::{Mounted, bytes, object, on_ring, open, options, read, target, write};
 use crate::sums::Trust;
 use crate::sums::header::State;
 use crate::target::Target;

@@ -25,7 +25,7 @@ use super::entry_cache::EntryCache;
 use super::files::{Files, Options};
 use super::folders;
 use super::keeping::SUMS;
-use super::tests::{Mounted, bytes, object, on_ring, open, read, target, write};
+use super::tests::{Mounted, bytes, object, on_ring, open, options, read, target, write};
 use super::{Checked, Data, Found, LaneShare, Leftover, ObjectStore, syscall};
 use crate::sums::header::{HEADER_LEN, Header, Owner, State, place};
 use crate::sums::{Entry, Trust};
@@ -33,10 +33,6 @@ use crate::sums::{Entry, Trust};
 const K: u64 = 1 << 10;
 const BLOCK: u64 = 4096;
 pub(super) const OBJECT: ObjectId = ObjectId { inode: types::id::InodeId(1), stripe: 0 };
-
-pub(super) fn options(checksums: bool) -> Options {
-    Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: 256 << 10, checksums }
-}
 
 pub(super) fn store(dir: &Path) -> Files {
     open(&target(dir, 0), &Rc::default(), options(true))

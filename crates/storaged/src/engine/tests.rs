@@ -48,9 +48,12 @@ pub(super) fn target(dir: &Path, reserve: u64) -> Arc<Target> {
     Arc::new(target)
 }
 
+pub(super) fn options(checksums: bool) -> Options {
+    Options { open_files_max: 100, write_in_place_max: 64 << 10, direct_min: 256 << 10, checksums }
+}
+
 pub(super) fn store_of(target: &Arc<Target>, open_files_max: usize, write_in_place_max: usize) -> Files {
-    let options = Options { open_files_max, write_in_place_max, direct_min: 256 << 10, checksums: true };
-    open(target, &Rc::default(), options)
+    open(target, &Rc::default(), Options { open_files_max, write_in_place_max, ..options(true) })
 }
 
 pub(super) fn open(target: &Arc<Target>, failures: &Rc<Failures>, options: Options) -> Files {
@@ -522,8 +525,7 @@ fn a_disk_that_dies_is_told_to_everyone_who_syncs() {
     let Some(mounted) = Mounted::new(32, "rw") else { return };
     on_ring(async {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
-        let options =
-            Options { open_files_max: 10, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
+        let options = Options { open_files_max: 10, direct_min: u64::MAX, ..options(true) };
         let store = open(&target, &failures, options);
         write(&store, object(1, 0), 0, &bytes(1 << 20, 1)).await.expect("acknowledged");
         kill_disk(&mounted.path());
@@ -579,8 +581,7 @@ fn an_error_after_the_file_left_the_cache_is_remembered() {
         let (target, failures) = (target(&mounted.path(), 0), Rc::new(Failures::default()));
         target.begin(7).expect("begun");
         target.serve().expect("noted");
-        let options =
-            Options { open_files_max: 1, write_in_place_max: 64 << 10, direct_min: u64::MAX, checksums: true };
+        let options = Options { open_files_max: 1, direct_min: u64::MAX, ..options(true) };
         let store = open(&target, &failures, options);
         write(&store, object(2, 0), 0, b"there").await.expect("acknowledged");
         store.sync(object(2, 0)).await.expect("synced");
