@@ -171,12 +171,29 @@ impl Files {
         let Some(Changing { sums, _change }) = self.begin_change(object, file).await? else {
             return self.put(file, offset, data.bytes, durable).await.map_err(|errno| self.refused(errno, "write"));
         };
+        if self.goes_in_parts(file, offset, &data) {
+            return self.write_in_parts(object, file, &sums, offset, data).await;
+        }
+        let put = async |bytes| self.put(file, offset, bytes, durable).await;
+        self.change_summed(object, file, &sums, offset, data, put).await
+    }
+
+    /// Writes the entries of `data`, then has `put` write it, of which it passes on the answer.
+    pub(super) async fn change_summed(
+        &self,
+        object: ObjectId,
+        file: &Rc<OpenFile>,
+        sums: &Rc<Sidecar>,
+        offset: u64,
+        data: Data,
+        put: impl AsyncFnOnce(Slice) -> Result<bool, Errno>,
+    ) -> Result<bool, Errno> {
         let range = blocks::covering(&(offset..offset + data.bytes.len() as u64));
-        let (entries, judged) = self.entries_of_write(object, file, &sums, offset, &data).await?;
+        let (entries, judged) = self.entries_of_write(object, file, sums, offset, &data).await?;
         let bytes = data.bytes.clone();
-        let (outcome, errno) = match self.put_entries(object, &sums, range.start, &entries).await {
+        let (outcome, errno) = match self.put_entries(object, sums, range.start, &entries).await {
             Ok(()) => {
-                let outcome = self.put(file, offset, data.bytes, durable).await;
+                let outcome = put(data.bytes).await;
                 (outcome, outcome.err())
             }
             Err(errno) => (Err(errno), None),
@@ -185,7 +202,7 @@ impl Files {
             let (failed, data) = (Failed { belief: sums.belief(), judged, errno }, file.shared_fd());
             let settle =
                 move |sums, bytes: &[u8]| failed.settle_write((data.as_raw_fd(), sums), offset, entries, bytes);
-            self.rewrite(object, &sums, range, bytes, settle).await;
+            self.rewrite(object, sums, range, bytes, settle).await;
         }
         outcome.map_err(|errno| self.refused(errno, "write"))
     }

@@ -127,7 +127,7 @@ fn a_hole_may_reach_beyond_what_a_file_can() {
 }
 
 /// Takes all space of the file system.
-fn fill(mounted: &Mounted) {
+pub(super) fn fill(mounted: &Mounted) {
     let filler = File::create(mounted.path().join("filler")).expect("made");
     for piece in [64 << 10, 1 << 10] {
         let mut len = filler.metadata().expect("there").len();

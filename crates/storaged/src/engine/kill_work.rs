@@ -336,6 +336,11 @@ impl Worker {
 
 /// Of all lengths, at the beginnings of blocks and anywhere.
 fn some_slots(dice: &mut Dice, within: &Range<u64>) -> Range<u64> {
+    if dice.below(8) == 0 {
+        // Where they lie within the object, they are written in parts.
+        let start = within.start + SLOTS_PER_BLOCK * dice.below(32);
+        return start..start + SLOTS_PER_BLOCK * 64;
+    }
     let grain = [1, 1, 32, SLOTS_PER_BLOCK][dice.below(4) as usize];
     let start = within.start + dice.below(within.end - within.start) / grain * grain;
     let len = match dice.below(4) {

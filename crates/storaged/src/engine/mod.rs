@@ -27,6 +27,9 @@ mod failed;
 mod failed_tests;
 pub(crate) mod files;
 mod folders;
+mod in_place;
+#[cfg(test)]
+mod in_place_tests;
 mod keeping;
 #[cfg(test)]
 mod kill_tests;
