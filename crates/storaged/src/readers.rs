@@ -2,8 +2,13 @@
 
 use crate::streams::Range;
 
-/// Readers of one object that are followed at once; the one that was idle longest goes first.
-const READERS_MAX: usize = 4;
+/// Readers of one object that are followed at once, at most; the one that was idle longest goes first.
+const READERS_MAX: usize = 64;
+/// So many are in any case.
+const RECENT: usize = 4;
+/// Of more, each has this many times of the object what its first step ahead fetches: what is read at random would else be
+/// taken for one of them going on, and much of the object fetched.
+const STEPS_EACH: u64 = 64;
 /// Reads in a row that make a reader sequential.
 const RUN_MIN: u32 = 2;
 /// Bytes. The first step ahead of a new reader; each further one is twice as long.
@@ -40,13 +45,19 @@ impl Readers {
             |reader: &Reader| offset <= reader.next.saturating_add(slack) && end.saturating_add(slack) >= reader.next;
         let near = self.known.iter().enumerate().filter(|(_, reader)| is_near(reader));
         let Some((place, _)) = near.min_by_key(|(_, reader)| reader.next.abs_diff(offset)) else {
-            self.known.truncate(READERS_MAX - 1);
+            self.known.truncate(followed_max(len, size) - 1);
             self.known.insert(0, Reader::at(end));
             return None;
         };
         self.known[..=place].rotate_right(1);
         self.known[0].on_read(offset, end, size, window_max)
     }
+}
+
+/// Readers of an object of `size` bytes that are followed where one more comes, whose reads are of `len` bytes.
+fn followed_max(len: u64, size: u64) -> usize {
+    let count = size / len.max(STEP_MIN).saturating_mul(STEPS_EACH);
+    usize::try_from(count).unwrap_or(READERS_MAX).clamp(RECENT, READERS_MAX)
 }
 
 impl Reader {
@@ -181,15 +192,52 @@ mod tests {
                 bed.read(offset, 512 * K);
             }
         }
-        // More than that push each other out.
-        let before = bed.fetched.len();
-        for n in 0..64 {
-            for reader in 0..5 {
-                bed.read(reader * 50 * M + 20 * M + n * 512 * K, 512 * K);
+    }
+
+    #[test]
+    fn many_readers_of_a_large_object_are_followed_and_more_push_each_other_out() {
+        for (count, is_followed) in [(READERS_MAX as u64, true), (READERS_MAX as u64 + 1, false)] {
+            let mut bed = bed(128 << 30);
+            for n in 0..12 {
+                for reader in 0..count {
+                    let offset = (reader << 30) + n * 512 * K;
+                    assert!(n < 2 || bed.is_fetched(offset, 512 * K) == is_followed, "read {n} of reader {reader}");
+                    bed.read(offset, 512 * K);
+                }
             }
+            assert_eq!(bed.readers.known.len(), READERS_MAX);
+            assert!(is_followed || bed.fetched.is_empty());
         }
-        assert_eq!(bed.fetched.len(), before);
-        assert_eq!(bed.readers.known.len(), READERS_MAX);
+    }
+
+    #[test]
+    fn the_longer_the_reads_of_an_object_the_fewer_readers_are_followed() {
+        for (len, size, count) in [
+            (512 * K, 256 * M, 8),
+            (4 * K, 256 * M, 8),
+            (4 * K, 4096 * M, READERS_MAX),
+            (4 * M, 256 * M, RECENT),
+            (4 * K, 0, RECENT),
+            (0, 0, RECENT),
+            (u64::MAX, u64::MAX, RECENT),
+        ] {
+            assert_eq!(followed_max(len, size), count, "reads of {len} of {size}");
+        }
+    }
+
+    #[test]
+    fn random_reads_of_an_object_of_usual_size_fetch_little() {
+        for (len, size) in
+            [4 * K, 16 * K, 64 * K, M].into_iter().flat_map(|len| [64, 256, 1024].map(|size| (len, size * M)))
+        {
+            let (mut bed, mut dice, reads) = (bed(size), 12345u64, 4000);
+            for _ in 0..reads {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                bed.read((dice >> 33) % (size / len) * len, len);
+            }
+            let fetched: u64 = bed.fetched.iter().map(|(_, len)| len).sum();
+            assert!(fetched < reads * len / 2, "{} KiB ahead of {reads} reads of {len} bytes in {size}", fetched / K);
+        }
     }
 
     #[test]

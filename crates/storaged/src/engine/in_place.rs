@@ -21,6 +21,12 @@ const PART: usize = 128 << 10;
 /// Bytes. Shorter writes are made at once.
 const IN_PARTS_MIN: usize = 2 * PART;
 
+#[cfg(test)]
+std::thread_local! {
+    /// Parts that this thread has written in place.
+    pub(super) static PARTS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// Whether a write of `len` bytes to an object of `size` may be made in parts: it changes whole blocks, so that none of
 /// them has to be found right before anything is written, and the object keeps its size.
 fn is_divisible(offset: u64, len: usize, size: u64) -> bool {
@@ -54,10 +60,18 @@ impl Files {
         let (len, mut done, mut took) = (data.bytes.len(), 0, Duration::ZERO);
         file.durability.changes();
         while done < len && (done == 0 || self.pace.is_calm(Instant::now())) {
-            let (at, end) = (offset + done as u64, len.min(done + PART));
+            let at = offset + done as u64;
+            // So no part ends within a block of the file system, whose rest would have to be read.
+            let end = len.min(done + PART - at as usize % PART);
             let part = Data { bytes: data.bytes.slice(done..end), sums: None, durable: false };
             let put = async |bytes: Slice| {
                 let begun = Instant::now();
+                // To change the entries may have taken long.
+                if !self.pace.is_calm(begun) {
+                    return self.put(file, at, bytes, false).await;
+                }
+                #[cfg(test)]
+                PARTS.set(PARTS.get() + 1);
                 let outcome = syscall::write_at(file.fd(), &bytes, at);
                 let ended = Instant::now();
                 took += ended - begun;
@@ -69,7 +83,7 @@ impl Files {
             done = end;
         }
         let now = Instant::now();
-        if len as u64 >= self.options.direct_min {
+        if len as u64 >= self.options.direct_min && !took.is_zero() {
             self.cache_cost.record(done as u64, now.checked_sub(took).unwrap_or(now), now);
         }
         if done == len {
