@@ -7,21 +7,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Streams of one file that are known at a time.
-const STREAMS_MAX: usize = 8;
-/// A stream is read on once its reads have so many points: a read that begins where the last one ends has [`ADJACENT`], and so
-/// has the beginning of the file; one that leaves out a little has one.
-const POINTS: u32 = 4;
-const ADJACENT: u32 = 2;
-/// A little is so many pieces, bytes at most.
-const NEAR_PIECES: u64 = 4;
-const NEAR_MAX: u64 = 4 << 20;
-/// So many pieces are asked for ahead of a stream at first, within these bounds, bytes; twice as much whenever it comes to what
-/// was asked for...
-const FIRST_PIECES: u64 = 4;
-const FIRST: Range<u64> = 128 << 10..1 << 20;
-/// ...up to this.
-const FARTHEST: u64 = 4 << 20;
+use crate::streams::stream::{FARTHEST, Stream, near};
+
+mod stream; // where one reader goes on
+
+/// Streams of one file that are known at a time: those of the threads of a loader, or of the processes on a large host.
+const STREAMS_MAX: usize = 128;
+/// So many of too many are looked at at least for one to give up.
+const LOOKED_AT: usize = 8;
 /// What is asked for at once is as long as what is read, within these bounds, bytes...
 const RUN: Range<u64> = 512 << 10..1 << 20;
 /// ...and ends at a multiple of a power of two up to this, so that it meets few chunks.
@@ -29,8 +22,12 @@ const ALIGN_MAX: u64 = 512 << 10;
 /// What was asked for of one file and not read yet, bytes. Where there is no room for more, who has got ahead reads by
 /// itself, and those who come behind catch up.
 const KEPT_MAX: u64 = 64 << 20;
-/// Whoever has not come after so many reads of the file has gone elsewhere: there is room again.
+/// Whoever has not come after so many reads of the file has gone elsewhere: there is room again. Or after so many rounds, where
+/// its readers take longer ones.
 const GONE_AFTER: u64 = 64;
+const GONE_AFTER_ROUNDS: u64 = 4;
+/// What is asked for is worth it where one part in so many of it is read.
+const WORTH: u64 = 4;
 /// What nobody has come for after so long is given up.
 pub(crate) const KEEP: Duration = Duration::from_secs(2);
 
@@ -44,6 +41,8 @@ pub(crate) struct Run<T> {
     /// The read that asked for it, or had some of it, among those of the file.
     used: u64,
     used_at: Instant,
+    /// It was worth it, and that has been counted.
+    counted: bool,
     pub(crate) what: T,
 }
 
@@ -55,41 +54,18 @@ impl<T> Run<T> {
     fn is_untouched(&self) -> bool {
         self.left == self.len()
     }
-}
 
-#[derive(Debug)]
-struct Stream {
-    /// Behind all that was read.
-    next: u64,
-    points: u32,
-    /// How far ahead of `next` to ask.
-    farthest: u64,
-    read_at: Instant,
-}
-
-impl Stream {
-    fn new(piece: &Range<u64>, now: Instant) -> Self {
-        let farthest = (FIRST_PIECES * (piece.end - piece.start)).clamp(FIRST.start, FIRST.end);
-        let points = if piece.start == 0 { ADJACENT } else { 0 };
-        Self { next: piece.end, points, farthest, read_at: now }
+    /// Less was read of it than makes up for it.
+    fn is_in_vain(&self) -> bool {
+        self.len() - self.left < self.len() / WORTH
     }
 
-    /// The read may be one of this stream's. `is_here`: it finds what was asked for.
-    fn may_have(&self, piece: &Range<u64>, is_here: bool) -> bool {
-        let near = (NEAR_PIECES * (piece.end - piece.start)).min(NEAR_MAX);
-        let ahead = if is_here { self.farthest.max(near) } else { near };
-        self.next <= piece.start.saturating_add(near) && piece.start <= self.next.saturating_add(ahead)
-    }
-
-    fn goes_on(&mut self, piece: &Range<u64>, now: Instant) {
-        let points = match piece.start {
-            start if start == self.next => ADJACENT,
-            start if start > self.next => 1,
-            _ => 0,
-        };
-        self.points = self.points.saturating_add(points);
-        self.next = self.next.max(piece.end);
-        self.read_at = now;
+    /// `from_begin`: the read is that of a stream that comes to its begin. True once: it is worth it. Who comes upon one in its
+    /// midst may be one that leaves out much.
+    fn counts(&mut self, from_begin: bool) -> bool {
+        let is_first = !self.counted && (from_begin || !self.is_in_vain());
+        self.counted |= is_first;
+        is_first
     }
 }
 
@@ -98,17 +74,24 @@ impl Stream {
 pub(crate) struct Streams<T> {
     /// Of the content that is read: what was asked of another one is worth nothing.
     number: u64,
+    /// By where they go on.
     streams: Vec<Stream>,
+    /// Where it was looked last for one to give up.
+    hand: usize,
+    /// So many of them are read on.
+    read_on: usize,
     /// By where they begin; they do not overlap.
     runs: BTreeMap<u64, Run<T>>,
     /// Sum of their lengths.
     kept: u64,
     reads: u64,
+    /// From one read of a stream to its next one, lately at most: reads of the file.
+    round: u64,
 }
 
 impl<T> Default for Streams<T> {
     fn default() -> Self {
-        Self { number: 0, streams: Vec::new(), runs: BTreeMap::new(), kept: 0, reads: 0 }
+        Self { number: 0, streams: Vec::new(), hand: 0, read_on: 0, runs: BTreeMap::new(), kept: 0, reads: 0, round: 0 }
     }
 }
 
@@ -127,35 +110,40 @@ impl<T: Clone> Streams<T> {
             *self = Self { number, ..Self::default() };
         }
         self.reads += 1;
-        let (found, is_new) = self.take(&piece, now);
-        let at = self.stream_of(&piece, !found.is_empty(), now);
-        let share = KEPT_MAX / 2 / self.streams.len().max(1) as u64;
-        if let Some(stream) = at.map(|at| &mut self.streams[at]) {
-            stream.goes_on(&piece, now);
-            if is_new {
-                stream.farthest = (2 * stream.farthest).min(FARTHEST);
-            }
-            if stream.points >= POINTS {
-                let begin = stream.next;
-                let until = begin.saturating_add(stream.farthest.min(share)).min(size);
-                let run = (piece.end - piece.start).clamp(RUN.start, RUN.end).min(stream.farthest);
-                self.ask(begin..until, (run, size), now, ask);
-            }
+        let (found, comes) = self.take(&piece, now);
+        let Some(at) = self.stream_of(&piece, !found.is_empty(), now) else { return found };
+        let stream = &mut self.streams[at];
+        let was_read_on = stream.is_read_on();
+        self.round = (self.round - self.round / 16).max(self.reads - stream.read);
+        stream.goes_on(&piece, self.reads, now);
+        if comes {
+            stream.comes(now);
         }
+        if stream.is_read_on() {
+            self.read_on += usize::from(!was_read_on);
+            let share = KEPT_MAX / 2 / self.read_on as u64;
+            let len = piece.end - piece.start;
+            let farthest = stream.farthest.min(share).max(len);
+            let begin = stream.next;
+            let run = len.clamp(RUN.start, RUN.end).min(farthest);
+            self.ask(begin..begin.saturating_add(farthest).min(size), (run, size), now, ask);
+        }
+        self.put_in_order(at);
         found
     }
 
-    /// The runs that have all of `piece`, which is read of them now; and whether one of them was not read of before.
+    /// The runs that have all of `piece`, which is read of them now; and whether its stream has come to one of them.
     fn take(&mut self, piece: &Range<u64>, now: Instant) -> (Vec<Run<T>>, bool) {
         let Some(first) = self.covering(piece.start) else { return (Vec::new(), false) };
-        let (mut found, mut is_new, mut at) = (Vec::new(), false, piece.start);
+        let goes_on = self.streams.binary_search_by_key(&piece.start, |stream| stream.next).is_ok();
+        let (mut found, mut comes, mut at) = (Vec::new(), false, piece.start);
         let mut emptied = Vec::new();
         for run in self.runs.range_mut(first..piece.end).map(|(_, run)| run) {
             if run.begin > at {
                 break;
             }
-            is_new |= run.is_untouched();
             run.left = run.left.saturating_sub(run.end.min(piece.end) - at);
+            comes |= run.counts(goes_on && piece.start <= run.begin);
             (run.used, run.used_at) = (self.reads, now);
             at = run.end;
             found.push(run.clone());
@@ -163,8 +151,10 @@ impl<T: Clone> Streams<T> {
                 emptied.push(run.begin);
             }
         }
-        emptied.into_iter().for_each(|begin| self.give_up(begin));
-        if at >= piece.end { (found, is_new) } else { (Vec::new(), is_new) }
+        for begin in emptied {
+            self.remove(begin);
+        }
+        if at >= piece.end { (found, comes) } else { (Vec::new(), comes) }
     }
 
     /// Where the run begins that has `at`.
@@ -172,21 +162,78 @@ impl<T: Clone> Streams<T> {
         self.runs.range(..=at).next_back().filter(|(_, run)| at < run.end).map(|(&begin, _)| begin)
     }
 
-    /// The one that the read goes on with: of several the one that has gone on for longest. `None` of a new one, and of one
-    /// that comes behind another.
+    /// The one that the read goes on with: of several the nearest, and of those the one that has gone on for longest. `None` of
+    /// a new one, and of one that comes behind another.
     fn stream_of(&mut self, piece: &Range<u64>, is_here: bool, now: Instant) -> Option<usize> {
-        let of = self.streams.iter().enumerate().filter(|(_, stream)| stream.may_have(piece, is_here));
-        let longest = of.max_by_key(|(_, stream)| (stream.points, Reverse(stream.next.abs_diff(piece.start))));
-        let longest = longest.map(|(at, _)| at);
-        if longest.is_none() && !is_here {
-            if self.streams.len() >= STREAMS_MAX
-                && let Some((oldest, _)) = self.streams.iter().enumerate().min_by_key(|(_, stream)| stream.read_at)
-            {
-                self.streams.swap_remove(oldest);
-            }
-            self.streams.push(Stream::new(piece, now));
+        let nearest = self.nearest(piece, is_here);
+        if nearest.is_none() && !is_here {
+            self.make_room_for_stream(now);
+            let at = self.first_from(piece.end);
+            self.streams.insert(at, Stream::new(piece, self.reads, now));
         }
-        longest
+        nearest
+    }
+
+    /// That which has just come there; else one that is near, for reads may come in another order; else, where the read finds
+    /// what was asked for, one that this was asked for.
+    fn nearest(&self, piece: &Range<u64>, is_here: bool) -> Option<usize> {
+        let away = |at: usize| self.streams[at].next.abs_diff(piece.start);
+        let longest = |below: u64, above: u64, may_have: &dyn Fn(usize) -> bool| {
+            let first = self.first_from(piece.start.saturating_sub(below));
+            let behind = self.first_from(piece.start.saturating_add(above + 1));
+            let some = (first..behind).filter(|&at| may_have(at));
+            some.max_by_key(|&at| (self.streams[at].points, Reverse(away(at))))
+        };
+        let near = near(piece);
+        let is_ahead = |at: usize| away(at) <= self.streams[at].farthest;
+        longest(0, 0, &|_| true)
+            .or_else(|| longest(near, near, &|_| true))
+            .or_else(|| is_here.then(|| longest(FARTHEST, 0, &is_ahead))?)
+    }
+
+    /// The first stream that goes on at `from` or behind.
+    fn first_from(&self, from: u64) -> usize {
+        self.streams.partition_point(|stream| stream.next < from)
+    }
+
+    /// The stream at `at` has gone on.
+    fn put_in_order(&mut self, at: usize) {
+        let next = self.streams[at].next;
+        let passed = self.streams[at + 1..].partition_point(|stream| stream.next < next);
+        self.streams[at..=at + passed].rotate_left(1);
+    }
+
+    /// Forgets those of old before there are more than ever, and one of too many.
+    fn make_room_for_stream(&mut self, now: Instant) {
+        if self.streams.len() >= STREAMS_MAX {
+            let dispensable = self.dispensable();
+            let stream = self.streams.remove(dispensable);
+            self.read_on -= usize::from(stream.is_read_on());
+        } else if self.streams.len() == self.streams.capacity() {
+            self.forget_old(now);
+        }
+    }
+
+    /// The oldest of the next few among which one is not read on; of all where each is.
+    fn dispensable(&mut self) -> usize {
+        let len = self.streams.len();
+        let key = |streams: &[Stream], at: usize| (streams[at].is_read_on(), streams[at].read);
+        let mut oldest = self.hand % len;
+        for looked in 1..len {
+            self.hand = (self.hand + 1) % len;
+            if key(&self.streams, self.hand) < key(&self.streams, oldest) {
+                oldest = self.hand;
+            }
+            if looked >= LOOKED_AT && !self.streams[oldest].is_read_on() {
+                break;
+            }
+        }
+        oldest
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        self.streams.retain(|stream| now.saturating_duration_since(stream.read_at) < KEEP);
+        self.read_on = self.streams.iter().filter(|stream| stream.is_read_on()).count();
     }
 
     /// Asks for what is not there of `wanted`, in runs of about the length `run`.
@@ -213,15 +260,17 @@ impl<T: Clone> Streams<T> {
             }
             let Some(what) = ask(begin..end) else { return };
             self.kept += len;
-            self.runs.insert(begin, Run { begin, end, left: len, used: self.reads, used_at: now, what });
+            let (used, used_at) = (self.reads, now);
+            self.runs.insert(begin, Run { begin, end, left: len, used, used_at, counted: false, what });
             begin = end;
         }
     }
 
     fn make_room(&mut self, len: u64, now: Instant) -> bool {
+        let gone_after = GONE_AFTER.max(GONE_AFTER_ROUNDS * self.round);
         while self.kept + len > KEPT_MAX {
             let is_left = |run: &&Run<T>| {
-                run.is_untouched() && run.used + GONE_AFTER < self.reads
+                run.is_untouched() && run.used + gone_after < self.reads
                     || now.saturating_duration_since(run.used_at) >= KEEP
             };
             let oldest = self.runs.values().filter(is_left).min_by_key(|run| run.used).map(|run| run.begin);
@@ -233,9 +282,21 @@ impl<T: Clone> Streams<T> {
         true
     }
 
+    fn remove(&mut self, begin: u64) -> Option<Run<T>> {
+        let run = self.runs.remove(&begin)?;
+        self.kept -= run.len();
+        Some(run)
+    }
+
+    /// Nobody has come for it. Who did not come far enough, or went past it, has less asked for.
     fn give_up(&mut self, begin: u64) {
-        if let Some(run) = self.runs.remove(&begin) {
-            self.kept -= run.len();
+        let Some(run) = self.remove(begin).filter(Run::is_in_vain) else { return };
+        let above = self.first_from(run.begin);
+        let away = |at: &usize| self.streams[*at].next.abs_diff(run.begin);
+        let nearest = (above.saturating_sub(1)..self.streams.len().min(above + 1)).min_by_key(away);
+        if let Some(at) = nearest.filter(|at| away(at) <= FARTHEST) {
+            // A piece at least is asked for all the same.
+            self.streams[at].farthest /= 2;
         }
     }
 
@@ -251,7 +312,7 @@ impl<T: Clone> Streams<T> {
             if run.end <= range.start {
                 return;
             }
-            self.give_up(begin);
+            self.remove(begin);
         }
     }
 
@@ -261,10 +322,11 @@ impl<T: Clone> Streams<T> {
 
     /// Forgets who has not read on for long, and what nobody has come for. False where there is nothing any more.
     pub(crate) fn tidy(&mut self, now: Instant) -> bool {
-        let is_old = |at: Instant| now.saturating_duration_since(at) >= KEEP;
-        self.streams.retain(|stream| !is_old(stream.read_at));
-        let left = self.runs.values().filter(|run| is_old(run.used_at)).map(|run| run.begin);
-        left.collect::<Vec<_>>().into_iter().for_each(|begin| self.give_up(begin));
+        self.forget_old(now);
+        self.streams.shrink_to_fit();
+        let left = self.runs.values().filter(|run| now.saturating_duration_since(run.used_at) >= KEEP);
+        let left: Vec<u64> = left.map(|run| run.begin).collect();
+        left.into_iter().for_each(|begin| self.give_up(begin));
         !self.streams.is_empty() || !self.runs.is_empty()
     }
 }
@@ -274,6 +336,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::streams::stream::FIRST;
 
     const MIB: u64 = 1 << 20;
 
@@ -284,17 +347,36 @@ mod tests {
         now: Instant,
         asked: Vec<Range<u64>>,
         room: bool,
+        /// So much was kept at a time, at most.
+        most: u64,
+        tidied: Instant,
     }
 
     impl Bed {
         fn new(size: u64) -> Self {
-            Self { streams: Streams::default(), size, now: Instant::now(), asked: Vec::new(), room: true }
+            let now = Instant::now();
+            Self { streams: Streams::default(), size, now, asked: Vec::new(), room: true, most: 0, tidied: now }
         }
 
         fn read(&mut self, offset: u64, len: u64) -> Vec<Range<u64>> {
             let ask = |range| self.room.then(|| self.asked.push(range));
             let runs = self.streams.read(1, offset..(offset + len).min(self.size), self.size, self.now, ask);
+            self.most = self.most.max(self.streams.kept);
             runs.iter().map(|run| run.begin..run.end).collect()
+        }
+
+        /// Every so often somebody tidies up.
+        fn passes(&mut self, time: Duration) {
+            self.now += time;
+            if self.now - self.tidied >= KEEP {
+                self.tidied = self.now;
+                self.streams.tidy(self.now);
+            }
+        }
+
+        /// All that was asked for.
+        fn bytes(&self) -> u64 {
+            self.asked.iter().map(|range| range.end - range.start).sum()
         }
 
         fn asked_up_to(&self) -> u64 {
@@ -357,8 +439,7 @@ mod tests {
             }
         }
         assert!(found > 3800, "{found} of {PIECES} pieces were there");
-        let bytes: u64 = bed.asked.iter().map(|range| range.end - range.start).sum();
-        assert!(bytes <= PIECES * LEN, "{bytes} were asked for");
+        assert!(bed.bytes() <= PIECES * LEN, "{} were asked for", bed.bytes());
     }
 
     #[test]
@@ -370,6 +451,96 @@ mod tests {
                 assert_eq!(found.is_empty(), at < 3 - u64::from(reader == 0), "{at} of {reader}");
             }
         }
+    }
+
+    #[test]
+    fn readers_as_many_as_a_loader_has_do_not_drive_each_other_out() {
+        const READERS: u64 = 128;
+        const APART: u64 = 4 * MIB;
+        let mut bed = Bed::new(READERS * APART);
+        let mut missed = 0;
+        for at in 0..64 {
+            for reader in 0..READERS {
+                // They come in no order.
+                let reader = reader * 37 % READERS;
+                missed += u64::from(bed.read(reader * APART + at * 65_536, 65_536).is_empty());
+            }
+        }
+        assert!(missed <= 3 * READERS, "{missed} pieces were not there");
+        assert!(bed.bytes() <= READERS * APART + KEPT_MAX, "{} were asked for", bed.bytes());
+        assert!(bed.most <= KEPT_MAX);
+    }
+
+    #[test]
+    fn who_jumps_about_drives_nobody_out() {
+        let mut bed = Bed::new(10_000 * MIB);
+        let mut missed = 0;
+        for at in 0..64 {
+            for reader in 0..20 {
+                missed += u64::from(bed.read(reader * 100 * MIB + at * 65_536, 65_536).is_empty());
+                for jump in 0..if at < 3 { 0 } else { 20_u64 } {
+                    let place = (at * 400 + reader * 20 + jump).wrapping_mul(7919 * 4096) % (7000 * MIB);
+                    bed.read(3000 * MIB + place, 4096);
+                }
+            }
+        }
+        assert!(missed <= 3 * 20, "{missed} pieces were not there");
+    }
+
+    #[test]
+    fn a_slow_reader_has_little_asked_for() {
+        const STEPS: u64 = 600;
+        let mut bed = Bed::new(1000 * MIB);
+        for at in 0..STEPS {
+            bed.read(100 * MIB + at * 4096, 4096);
+            // Others are in a hurry.
+            (0..40).for_each(|step| drop(bed.read(500 * MIB + (at * 40 + step) * 4096, 4096)));
+            bed.passes(KEEP / 2);
+        }
+        let slow = bed.asked.iter().filter(|range| range.start < 400 * MIB).map(|range| range.end - range.start);
+        let asked: u64 = slow.sum();
+        assert!(asked < 2 * STEPS * 4096, "{asked} were asked for, {} read", STEPS * 4096);
+        let others = bed.bytes() - asked;
+        assert!(others < 3 * STEPS * 40 * 4096, "{others} were asked for by the others");
+    }
+
+    #[test]
+    fn who_leaves_out_much_has_no_more_and_more_asked_for() {
+        let mut bed = Bed::new(1000 * MIB);
+        (0..3).for_each(|at| drop(bed.read(at * 4096, 4096)));
+        for at in 1..100 {
+            bed.read(at * 100_000, 4096);
+            assert!(bed.streams.streams.iter().all(|stream| stream.farthest <= 2 * FIRST.start), "at {at}");
+        }
+        assert!(bed.bytes() <= 100 * 100_000 + RUN.end, "{} were asked for", bed.bytes());
+        bed.passes(KEEP);
+        let before = bed.bytes();
+        (100..200).for_each(|at| drop(bed.read(at * 100_000, 4096)));
+        assert_eq!(bed.bytes(), before, "what was asked for was not read");
+    }
+
+    #[test]
+    fn a_run_counts_once_from_its_begin_or_when_enough_of_it_was_read() {
+        let run = |left| Run { begin: 0, end: 100, left, used: 0, used_at: Instant::now(), counted: false, what: () };
+        let counts = |left, from_begin| {
+            let mut run = run(left);
+            (run.counts(from_begin), run.counts(true))
+        };
+        assert_eq!(counts(99, true), (true, false));
+        assert_eq!(counts(76, false), (false, true));
+        assert_eq!(counts(75, false), (true, false));
+    }
+
+    #[test]
+    fn streams_take_memory_as_long_as_they_are_used() {
+        let mut bed = Bed::new(1000 * MIB);
+        for at in 0..10_000 {
+            bed.read(at * 7919 * 4096 % (999 * MIB), 4096);
+            bed.now += KEEP / 8;
+        }
+        assert!(bed.streams.streams.capacity() <= 16, "of a few at a time");
+        bed.streams.tidy(bed.now + KEEP);
+        assert_eq!(bed.streams.streams.capacity(), 0);
     }
 
     #[test]
@@ -508,6 +679,8 @@ mod tests {
                 prop_assert!(kept == streams.kept && kept <= KEPT_MAX, "{} bytes", kept);
                 let (lower, upper) = (streams.runs.values(), streams.runs.values().skip(1));
                 prop_assert!(lower.zip(upper).all(|(lower, upper)| lower.end <= upper.begin));
+                prop_assert!(streams.streams.is_sorted_by_key(|stream| stream.next));
+                prop_assert_eq!(streams.read_on, streams.streams.iter().filter(|stream| stream.is_read_on()).count());
             }
             prop_assert!(bed.asked.iter().all(|range| range.start < range.end && range.end <= bed.size));
         }
