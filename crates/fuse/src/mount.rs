@@ -295,10 +295,11 @@ pub(crate) fn is_connected(device: &OwnedFd) -> bool {
     poll.revents & libc::POLLERR == 0
 }
 
-/// Tells the kernel how far to read ahead in files of the mount with this number that are read through the page cache. Only
-/// root may; where that is not possible the default stays.
+/// Tells the kernel how far to read ahead in files of the mount with this number that are read through the page cache: of
+/// mapped ones, as others go past it. It reads as much around a page at a random place. Only root may tell; where that is
+/// not possible the default stays, 128 KiB, over which the answer to its first message cannot raise it.
 pub(crate) fn set_read_ahead(number: Option<&str>) {
-    const KIB: &str = "4096";
+    const KIB: &str = "256";
     let Some(device) = number else { return };
     let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = fs::write(&file, KIB) {

@@ -288,6 +288,17 @@ fn unmounting_ends_every_loop() {
 }
 
 #[test]
+fn mapped_files_are_read_ahead_a_little() {
+    let (mounted, _fs) = odd(Options::default());
+    let device = fs::metadata(mounted.root()).unwrap().dev();
+    let file = format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device));
+    // Nobody but root can tell the kernel.
+    // SAFETY: a system call without arguments.
+    let kib = if unsafe { libc::geteuid() } == 0 { "256" } else { "128" };
+    assert_eq!(fs::read_to_string(file).unwrap().trim(), kib);
+}
+
+#[test]
 fn a_mount_with_open_files_is_detached_after_a_while() {
     let wait = Duration::from_millis(200);
     let (mounted, fs) = odd(Options { busy_wait: wait, drain_wait: wait, ..Options::default() });
