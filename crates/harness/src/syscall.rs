@@ -458,9 +458,32 @@ pub fn as_user<R: Send>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() 
             checked(libc::syscall(libc::SYS_setresuid, uid, uid, uid))
         }
     };
+    in_thread(become_user, work)
+}
+
+/// Runs `work` in a thread without this capability, a number of `<linux/capability.h>` below 32.
+///
+/// # Panics
+/// Where `work` panics.
+pub fn without_capability<R: Send>(capability: u32, work: impl FnOnce() -> R + Send) -> R {
+    let give_up = || {
+        // The third version: effective, permitted and inheritable ones, of numbers below 32 and above.
+        let header = [0x2008_0522_u32, 0];
+        let mut sets = [0_u32; 6];
+        // SAFETY: raw calls about this thread alone, with room for what they read and write.
+        unsafe {
+            checked(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()))?;
+            sets[..2].iter_mut().for_each(|set| *set &= !(1 << capability));
+            checked(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()))
+        }
+    };
+    in_thread(give_up, work)
+}
+
+fn in_thread<R: Send, T>(become_another: impl FnOnce() -> io::Result<T> + Send, work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            become_user().expect("root may become another user");
+            become_another().expect("root may become another user");
             work()
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

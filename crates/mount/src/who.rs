@@ -11,6 +11,8 @@ const CAP_CHOWN: u32 = 0;
 const CAP_FOWNER: u32 = 3;
 /// Sets and clears the flags that keep a file as it is.
 const CAP_LINUX_IMMUTABLE: u32 = 9;
+/// Sees and changes attributes of `trusted.`.
+const CAP_SYS_ADMIN: u32 = 21;
 /// Leaves set-user-id and set-group-id as they are.
 const CAP_FSETID: u32 = 4;
 
@@ -38,6 +40,16 @@ impl Who {
     /// Somebody else acts for it (an overlay does, for who has mounted it): the kernel alone knows what that one may.
     fn acts_for_another(self, status: &str) -> bool {
         line(status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid))
+    }
+
+    /// The kernel lets it read attributes of `trusted.`: a capability that counts outside of user namespaces alone.
+    pub(crate) fn is_trusted(self) -> bool {
+        match self.status() {
+            Some(status) if !self.acts_for_another(&status) => {
+                has_capability(&status, CAP_SYS_ADMIN) && self.is_in_our_user_namespace()
+            }
+            _ => self.uid == 0,
+        }
     }
 
     /// Others have their capabilities over what belongs to their own user namespace.
@@ -155,6 +167,7 @@ mod tests {
         assert!(who(0).is_privileged() && !who(1).is_privileged());
         assert!(who(1).is_in_group(5) && !who(1).is_in_group(6));
         assert!(!Who { is_unprivileged: true, ..who(0) }.is_privileged());
+        assert!(who(0).is_trusted() && !who(1).is_trusted());
         assert!(who(0).may_fix() && who(1).may_fix(), "by the word of the kernel");
         assert!(who(1).has_over(2, 6, Right::SetGroupId), "by the word of the kernel");
     }

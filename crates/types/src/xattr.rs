@@ -10,6 +10,8 @@ pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 pub const KILL_SGID: u32 = 0x100;
 /// What a program file may do beyond its caller's rights.
 pub const CAPABILITY: &[u8] = b"security.capability";
+/// Begins the names of those that a privileged program keeps to itself (`CAP_SYS_ADMIN`).
+pub const TRUSTED: &[u8] = b"trusted.";
 /// A label of SELinux. A kernel in which that is active keeps the labels of a FUSE file system to itself: who asks us for one
 /// runs where they mean nothing.
 pub const LABEL: &[u8] = b"security.selinux";
@@ -25,7 +27,7 @@ pub fn check_name(name: &[u8]) -> Result<(), Errno> {
     if name == ACCESS_ACL || name == DEFAULT_ACL {
         return Ok(());
     }
-    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let spaces: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
     match spaces.iter().find_map(|space| name.strip_prefix(*space)) {
         None => Err(Errno::EOPNOTSUPP),
         Some([]) => Err(Errno::EINVAL),

@@ -11,6 +11,9 @@ use harness::syscall::{self, as_user};
 
 use crate::{Place, bytes, errno, open};
 
+/// Of `<linux/capability.h>`.
+const CAP_SYS_ADMIN: u32 = 21;
+
 pub(super) fn permissions_are_checked(place: &Place) {
     let (a, b) = place.both("f");
     fs::write(&a, "x").unwrap();
@@ -352,6 +355,12 @@ pub(super) fn extended_attributes(place: &Place) {
     assert_eq!(syscall::listxattr(&b).unwrap().len(), 3);
     let listed = as_user(1000, 1000, &[], || syscall::listxattr(&b).unwrap());
     assert_eq!(listed, [b"security.other".to_vec(), b"user.a".to_vec()], "trusted ones are root's");
+    syscall::without_capability(CAP_SYS_ADMIN, || {
+        assert_eq!(syscall::listxattr(&b).unwrap(), listed, "but for root without the privilege");
+        assert_eq!(errno(syscall::getxattr(&b, "trusted.a")), libc::ENODATA);
+        assert_eq!(errno(syscall::setxattr(&b, "trusted.a", b"", 0)), libc::EPERM);
+        assert_eq!(errno(syscall::removexattr(&b, "trusted.a")), libc::EPERM);
+    });
     assert_eq!(errno(syscall::removexattr(&a, "user.b")), libc::ENODATA);
     // As long as they can be, and each by one byte longer.
     let (c, d) = place.both("long");
