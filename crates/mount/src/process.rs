@@ -12,6 +12,10 @@ const TRUNCATES: [i64; 6] = [libc::SYS_truncate, libc::SYS_ftruncate, 92, 93, 19
 #[cfg(not(target_arch = "x86_64"))]
 const TRUNCATES: [i64; 2] = [libc::SYS_truncate, libc::SYS_ftruncate];
 
+/// `fcntl`, and that of programs of 32 bits which has the commands of open files: `fcntl64`, 221 of x86 and of ARM. (In the
+/// numbers of 64 bits that is a call that takes no locks.)
+const FCNTLS: [i64; 2] = [libc::SYS_fcntl, 221];
+
 /// What can be seen of a thread.
 enum Seen {
     Runs,
@@ -75,9 +79,9 @@ fn look(thread: u32) -> Seen {
 
 fn is_wait_for_open_file(call: &str) -> bool {
     let mut fields = call.split_ascii_whitespace();
-    let number = fields.next().and_then(|number| number.parse().ok());
+    let is_fcntl = fields.next().and_then(|number| number.parse().ok()).is_some_and(|number| FCNTLS.contains(&number));
     let command = fields.nth(1).and_then(|hex| u64::from_str_radix(hex.trim_start_matches("0x"), 16).ok());
-    number == Some(libc::SYS_fcntl) && command == Some(libc::F_OFD_SETLKW as u64)
+    is_fcntl && command == Some(libc::F_OFD_SETLKW as u64)
 }
 
 #[cfg(test)]
@@ -92,6 +96,8 @@ mod tests {
         let call = |command: i32| format!("{} 0x3 {command:#x} 0x7ffd1 0x0 0x0 0x0 0x7ffd2 0x7ffd3", libc::SYS_fcntl);
         assert!(is_wait_for_open_file(&call(libc::F_OFD_SETLKW)));
         assert!(!is_wait_for_open_file(&call(libc::F_SETLKW)));
+        assert!(is_wait_for_open_file("221 0x3 0x26 0xffd1 0x0 0x0 0x0 0xffd2 0xffd3"), "of a program of 32 bits");
+        assert!(!is_wait_for_open_file("221 0x3 0xe 0xffd1 0x0 0x0 0x0 0xffd2 0xffd3"), "F_SETLKW64 of one");
         assert!(!is_wait_for_open_file("running"));
         assert!(!is_wait_for_open_file("0 0x3 0x26 0x7ffd1"));
         let cutter = |call: i64| Cutter::by(&format!("{call} 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffd2 0x7ffd3"));
