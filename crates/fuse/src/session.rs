@@ -40,6 +40,10 @@ const COMPANY_MAX: usize = 4;
 /// Between attempts to unmount while files are open.
 const BUSY_RETRY: Duration = Duration::from_millis(20);
 const RING_ENTRIES: u32 = 256;
+/// Loops are bound to CPUs of lower numbers alone: a ring knows no others.
+const CPUS_BOUND: usize = libc::CPU_SETSIZE as usize;
+/// Words of a set of CPUs, at most: the kernel has numbers for 8,192 of them today.
+const CPU_WORDS_MAX: usize = 1 << 12;
 
 /// A mounted file system. Dropping it unmounts, as [`Handle::unmount`] does.
 pub struct Handle {
@@ -180,8 +184,9 @@ impl Handle {
         let company = keeps_company.then(|| Arc::new(Company::new(Instant::now())));
         let (started, starts) = mpsc::channel();
         let failed = MountError::Loop;
+        let may_be_bound = |cpu: &usize| self.options.pin && *cpu < CPUS_BOUND;
         let bound: Vec<Option<usize>> =
-            (0..loops).map(|index| self.options.pin.then(|| cpus[index % cpus.len()])).collect();
+            (0..loops).map(|index| Some(cpus[index % cpus.len()]).filter(may_be_bound)).collect();
         let mut queues =
             if agreed.over_ring() { queues::assign(queues::count().map_err(failed)?, &bound) } else { Vec::new() };
         let over_ring_max = OVER_RING_MAX / loops;
@@ -438,15 +443,24 @@ fn greet(device: &OwnedFd, options: &Options) -> Result<Agreed, MountError> {
 
 /// The CPUs that this process may use, at least one.
 fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: a zeroed set is empty; the call writes at most its size; the macro checks the bounds.
-    let cpus: Vec<usize> = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+    let mut set: Vec<libc::c_ulong> = vec![0; size_of::<libc::cpu_set_t>() / size_of::<libc::c_ulong>()];
+    // The kernel takes no less room than for all CPUs that it is made for.
+    // SAFETY: the call writes at most what it is told the size of.
+    while unsafe { libc::sched_getaffinity(0, size_of_val(&set[..]), set.as_mut_ptr().cast()) } != 0 {
+        let is_short = io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+        if !is_short || set.len() >= CPU_WORDS_MAX {
             return vec![0];
         }
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    };
+        set = vec![0; 2 * set.len()];
+    }
+    let cpus = members(&set);
     if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// The numbers of the bits that are set.
+fn members(set: &[libc::c_ulong]) -> Vec<usize> {
+    let bits = libc::c_ulong::BITS as usize;
+    (0..set.len() * bits).filter(|number| set[number / bits] >> (number % bits) & 1 == 1).collect()
 }
 
 /// Of what kind it is decides whether another attempt may succeed.
@@ -458,6 +472,14 @@ fn refused(error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_of_large_machines_are_counted() {
+        let mut set = [0; 40];
+        (set[0], set[17], set[39]) = (5, 1, 1 << 63);
+        assert_eq!(members(&set), [0, 2, 17 * 64, 40 * 64 - 1]);
+        assert!(!allowed_cpus().is_empty());
+    }
 
     #[test]
     fn a_refused_channel_is_no_shortage() {

@@ -43,6 +43,10 @@ impl Area {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // A huge page would hold two areas, and most of both is never used: many requests are short. It is no loss where a
+        // kernel has none.
+        // SAFETY: the mapping that was just made.
+        unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: within the mapping.
         let payload = unsafe { base.add(PAYLOAD_AT) };
@@ -154,6 +158,27 @@ mod tests {
         assert_eq!((entry.commit_id, entry.payload_len), (9, 8));
         assert_eq!(area.bytes(PAYLOAD_AT, 8), b"good bye");
         assert!(!area.put_answer(arrived, 0, &[&[0; 8000], &[0; 193]]), "longer than the payload may be");
+    }
+
+    /// Pages of it that take up memory.
+    fn resident(area: &Area) -> usize {
+        let len = PAYLOAD_AT + area.payload_max;
+        let mut pages = vec![0_u8; len.div_ceil(4096)];
+        // SAFETY: the mapping, and a byte for each of its pages.
+        let result = unsafe { libc::mincore(area.base.as_ptr().cast(), len, pages.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        pages.iter().filter(|&&page| page & 1 == 1).count()
+    }
+
+    #[test]
+    fn what_is_not_used_takes_up_nothing() {
+        // Several, so that some huge page would lie in them.
+        let areas: Vec<Area> = (0..8).map(|_| Area::new(1 << 20).expect("address space")).collect();
+        for area in &areas {
+            assert_eq!(resident(area), 0);
+            area.put(PAYLOAD_AT, &[1; 5000]);
+        }
+        assert!(areas.iter().all(|area| resident(area) == 2));
     }
 
     #[test]
