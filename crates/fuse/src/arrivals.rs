@@ -4,6 +4,7 @@
 //! nobody can tell, for programs wait for their answers. But nobody waits for `RELEASE`: the kernel sends it before the last
 //! `close` of an open file returns, and what a program asks after that may come first.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,33 @@ pub struct Arrivals {
 
 /// One loop's part in a wait, which is over when all of them are dropped.
 pub(crate) type Awaited = mailbox::Sender<()>;
+
+/// The rounds of one loop in which it begins with all that it was sent: one at a time, for all who wait by its beginning.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    /// By the next one.
+    awaited: RefCell<Vec<Awaited>>,
+    under_way: Cell<bool>,
+}
+
+impl Rounds {
+    /// False where rounds are under way, of which the next one will be for this as well. Else they are to be [run](Self::run).
+    pub(crate) fn join(&self, awaited: Awaited) -> bool {
+        self.awaited.borrow_mut().push(awaited);
+        !self.under_way.replace(true)
+    }
+
+    pub(crate) async fn run(&self, round: impl AsyncFn()) {
+        loop {
+            // Who comes later may ask for what this round has looked for already.
+            let awaited = self.awaited.take();
+            if awaited.is_empty() {
+                return self.under_way.set(false);
+            }
+            round().await;
+        }
+    }
+}
 
 impl Arrivals {
     pub(crate) fn new(team: Arc<Team>) -> Self {
@@ -103,6 +131,36 @@ mod tests {
                 drop(part);
             }
             assert_eq!(begun.recv().await, Some(()));
+        });
+    }
+
+    #[test]
+    fn who_waits_at_the_same_time_waits_for_one_round() {
+        run(async {
+            let (rounds, begun) = (Rounds::default(), Cell::new(0));
+            let waits = || {
+                let (awaited, all) = mailbox::mailbox();
+                (rounds.join(awaited), all)
+            };
+            let (first, mut first_end) = waits();
+            let (second, mut second_end) = waits();
+            assert!(first && !second);
+            let late = RefCell::new(Vec::new());
+            let round = async || {
+                begun.set(begun.get() + 1);
+                if begun.get() == 1 {
+                    late.borrow_mut().extend([waits(), waits()]);
+                }
+                ring::next_turn().await;
+                assert!(late.borrow_mut().iter_mut().all(|(begins, _)| !*begins), "rounds are under way");
+            };
+            rounds.run(round).await;
+            assert_eq!(begun.get(), 2, "one for those who came before it, and one for the others");
+            assert_eq!((first_end.recv().await, second_end.recv().await), (None, None));
+            for (_, mut end) in late.take() {
+                assert_eq!(end.recv().await, None);
+            }
+            assert!(waits().0, "none is under way");
         });
     }
 

@@ -1,40 +1,54 @@
 //! Interrupts that overtook their request.
 //!
 //! Over io_uring a request and the interrupt of it come on different ways, to different loops. Which loop will get the
-//! request nobody knows, so each keeps the interrupts of requests that it does not have, for a while.
+//! request nobody knows, so the loops of a mount keep the interrupts of requests that none of them has, for a while.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A request that the kernel calls delivered is with its loop after one turn. Most interrupts that are kept belong to
-/// requests that were answered, or that are with other loops.
+/// requests that were answered.
 const KEPT_FOR: Duration = Duration::from_secs(2);
 const KEPT_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct EarlyInterrupts {
     /// The oldest first.
-    kept: RefCell<VecDeque<(Instant, u64)>>,
+    kept: Mutex<VecDeque<(Instant, u64)>>,
+    /// How many, so that a request where there is none, as mostly, takes no lock.
+    count: AtomicUsize,
 }
 
 impl EarlyInterrupts {
     pub(crate) fn keep(&self, unique: u64, now: Instant) {
-        let mut kept = self.kept.borrow_mut();
+        let mut kept = self.kept();
         if kept.len() == KEPT_MAX {
             kept.pop_front();
         }
         kept.push_back((now, unique));
+        self.count.store(kept.len(), Ordering::Release);
     }
 
-    /// Whether the request that begins was interrupted already.
+    /// Whether the request that begins was interrupted already. It is kept no longer; nor where who has the request was told.
     pub(crate) fn take(&self, unique: u64, now: Instant) -> bool {
-        let mut kept = self.kept.borrow_mut();
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut kept = self.kept();
         while kept.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) > KEPT_FOR) {
             kept.pop_front();
         }
         let found = kept.iter().position(|&(_, one)| one == unique);
-        found.and_then(|at| kept.remove(at)).is_some()
+        let found = found.and_then(|at| kept.remove(at)).is_some();
+        self.count.store(kept.len(), Ordering::Release);
+        found
+    }
+
+    /// Each change of it is one push or one pop.
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(Instant, u64)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

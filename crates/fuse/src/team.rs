@@ -5,17 +5,19 @@
 //! the request. A loop that has more to do than it can do calls another; who finds nothing to do sleeps again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring::mailbox;
 
 use crate::arrivals::Awaited;
+use crate::early::EarlyInterrupts;
 use crate::worker::Control;
 
 /// Shared by all loops of a mount.
 pub(crate) struct Team {
     scout_taken: AtomicBool,
     members: Vec<Member>,
+    pub(crate) early: EarlyInterrupts,
 }
 
 /// What it writes with every request is in no cache line of another's.
@@ -40,7 +42,8 @@ impl InHand {
 impl Team {
     pub(crate) fn new(controls: Vec<mailbox::Sender<Control>>) -> Self {
         let member = |control| Member { asleep: AtomicBool::new(false), control, hand: AtomicU64::new(0) };
-        Self { scout_taken: AtomicBool::new(false), members: controls.into_iter().map(member).collect() }
+        let members = controls.into_iter().map(member).collect();
+        Self { scout_taken: AtomicBool::new(false), members, early: EarlyInterrupts::default() }
     }
 
     /// True where the caller is the scout from now on: nobody else was.
@@ -130,8 +133,10 @@ impl Team {
         }
     }
 
-    /// The request was interrupted: whoever of the others has it shall know.
-    pub(crate) fn interrupt(&self, own_index: usize, unique: u64) {
+    /// The request was interrupted: whoever of the others has it shall know, and else who gets it.
+    pub(crate) fn interrupt(&self, own_index: usize, unique: u64, now: Instant) {
+        // Before it is asked for: who looks in vain has begun with the request by then, and hears of it.
+        self.early.keep(unique, now);
         for (index, member) in self.members.iter().enumerate() {
             if index != own_index {
                 member.control.send(Control::Interrupt(unique));
@@ -211,5 +216,15 @@ mod tests {
         assert!(!team.become_scout(), "it is");
         team.call();
         assert!(receivers[1].try_recv().is_none(), "it does not sleep");
+    }
+
+    #[test]
+    fn who_gets_an_interrupted_request_later_knows() {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox::mailbox()).unzip();
+        let (team, now) = (Team::new(senders), Instant::now());
+        team.interrupt(1, 8, now);
+        let told = receivers.iter_mut().map(|receiver| matches!(receiver.try_recv(), Some(Control::Interrupt(8))));
+        assert_eq!(told.collect::<Vec<_>>(), [true, false, true], "the one has looked");
+        assert!(team.early.take(8, now));
     }
 }

@@ -15,11 +15,10 @@ use types::error::Errno;
 use types::id::InodeId;
 
 use crate::abi::{InHeader, Opcode};
-use crate::arrivals::Awaited;
+use crate::arrivals::{Awaited, Rounds};
 use crate::context::{Context, Interrupt};
 use crate::decode::{self, Refusal};
 use crate::dispatch::{Shape, dispatch};
-use crate::early::EarlyInterrupts;
 use crate::filesystem::FileSystem;
 use crate::lookups::Lookups;
 use crate::metrics::OperationMetrics;
@@ -72,7 +71,7 @@ pub(crate) struct Loop<F, T> {
     member: TeamMember,
     patience: Patience,
     lines: RefCell<Vec<Rc<Interrupt>>>,
-    early: EarlyInterrupts,
+    rounds: Rounds,
     workers: Cell<usize>,
     worker_ended: Notify,
 }
@@ -94,7 +93,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             member,
             patience,
             lines: RefCell::default(),
-            early: EarlyInterrupts::default(),
+            rounds: Rounds::default(),
             workers: Cell::new(0),
             worker_ended: Notify::new(),
         })
@@ -137,16 +136,15 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
         while let Some(message) = control.recv().await {
             match message {
                 Control::Interrupt(unique) => {
-                    self.raise(unique);
+                    if self.raise(unique) {
+                        self.member.team.early.take(unique, Instant::now());
+                    }
                 }
                 Control::Come => self.transport.come(),
                 Control::CatchUp(awaited) => {
-                    let this = Rc::clone(&self);
-                    ring::spawn(async move {
-                        // Where none of many operations ends, there is nothing to wait for.
-                        let _ = ring::timeout(CATCH_UP_MAX, this.transport.catch_up()).await;
-                        drop(awaited);
-                    });
+                    if self.rounds.join(awaited) {
+                        ring::spawn(Self::catch_up(Rc::clone(&self)));
+                    }
                 }
                 // Each loop tells all.
                 Control::Leave if has_left => {}
@@ -164,6 +162,14 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
                 }
             }
         }
+    }
+
+    async fn catch_up(self: Rc<Self>) {
+        let round = async || {
+            // Where none of many operations ends, there is nothing to wait for.
+            let _ = ring::timeout(CATCH_UP_MAX, self.transport.catch_up()).await;
+        };
+        self.rounds.run(round).await;
     }
 
     fn start(this: &Rc<Self>, entry: T::Entry) {
@@ -218,7 +224,7 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
             return self.reply(entry, header.unique, Some(Err(Errno::ENOLCK)));
         }
         line.begin(header.unique, operation.ends_with_its_caller());
-        if self.early.take(header.unique, started) {
+        if self.member.team.early.take(header.unique, started) {
             line.raise(header.unique);
         }
         let context = Context::of(&header, &operation, Rc::clone(line), started);
@@ -276,19 +282,14 @@ impl<F: FileSystem, T: Transport> Loop<F, T> {
     }
 
     fn interrupt(&self, unique: u64) {
-        if self.raise(unique) {
-            return;
+        if !self.raise(unique) {
+            self.member.team.interrupt(self.member.index, unique, Instant::now());
         }
-        self.member.team.interrupt(self.member.index, unique);
     }
 
     /// False where the request is with another loop, has been answered, or is about to come.
     fn raise(&self, unique: u64) -> bool {
-        let found = self.lines.borrow().iter().any(|line| line.raise(unique));
-        if !found {
-            self.early.keep(unique, Instant::now());
-        }
-        found
+        self.lines.borrow().iter().any(|line| line.raise(unique))
     }
 }
 
