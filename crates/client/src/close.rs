@@ -35,7 +35,6 @@ use wire::v1::meta;
 
 use crate::caller::Caller;
 use crate::file::{File, Intent, ReadTold};
-use crate::looks::Looks;
 use crate::router::{Client, Destination};
 use crate::settle::Settling;
 
@@ -300,19 +299,6 @@ impl Client {
     /// `EINTR` where the caller ends.
     pub(crate) async fn wait_while_settling(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
         self.wait_while(caller, inode, |file| file.settling).await
-    }
-
-    /// Waits as long as the file is open here and `is_so`.
-    ///
-    /// # Errors
-    /// `EINTR` where the caller ends.
-    pub(crate) async fn wait_while(
-        &self,
-        caller: &Caller<'_>,
-        inode: InodeId,
-        is_so: impl Fn(&mut File) -> bool,
-    ) -> Result<(), Errno> {
-        Looks::default().until(caller, || (!self.shared.file_is(inode, &is_so)).then_some(())).await
     }
 }
 

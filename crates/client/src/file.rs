@@ -10,6 +10,7 @@ use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::{InodeReply, TimeChange};
 
 use crate::ahead::Fetch;
+use crate::done::Done;
 use crate::draft::Draft;
 use crate::end::End;
 use crate::flags::KnownFlags;
@@ -84,6 +85,8 @@ pub(crate) struct File {
     pub(crate) streams: Streams<Arc<Fetch>>,
     /// With reads that no lease helps.
     pub(crate) patience: Patience,
+    /// Whoever ends what others may wait for wakes these.
+    pub(crate) done: Done,
 }
 
 /// Who tells the shard of the reads of a file.
@@ -149,6 +152,7 @@ impl File {
             sync_habit: SyncHabit::default(),
             streams: Streams::default(),
             patience: Patience::default(),
+            done: Done::default(),
         }
     }
 

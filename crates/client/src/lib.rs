@@ -58,6 +58,7 @@ mod xattr; // extended attributes
 
 // Open files: what is known of each, from its open to its close.
 mod close; // closing: the life of a file after its last handle
+mod done; // waiting for a file that another task is busy with
 mod end; // who appends and cuts: the lock on the end of a file
 mod file; // the bookkeeping of one open file
 mod gather; // the size of a striped file at one moment

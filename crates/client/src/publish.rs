@@ -111,8 +111,16 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.shared.with_file(self.inode, |file| file.draft.iter_mut().for_each(|draft| *(self.mark)(draft) = false));
+        self.shared.with_file(self.inode, |file| {
+            file.draft.iter_mut().for_each(|draft| *(self.mark)(draft) = false);
+            file.done.wake();
+        });
     }
+}
+
+/// Another task tells the draft, or asks for objects, or has to tell it once more.
+fn is_busy(file: &mut File) -> bool {
+    file.draft.as_ref().is_some_and(|draft| draft.asking || !draft.is_free())
 }
 
 impl File {
@@ -195,7 +203,7 @@ impl Client {
             ) {
                 DraftAccess::Here(_) => return Ok(true),
                 DraftAccess::Elsewhere => return Ok(false),
-                DraftAccess::Busy => looks.pause_for(caller).await?,
+                DraftAccess::Busy => self.pause_while_for(caller, inode, &mut looks, is_busy).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
                 DraftAccess::Long if self.grows_on(inode, offset, data.len()) => {}
                 DraftAccess::Long => self.outgrow(caller, inode, &mut looks).await?,
@@ -223,7 +231,7 @@ impl Client {
             match self.try_to_draft(inode, |_| true, set) {
                 DraftAccess::Here(attr) => return Ok(Some(attr)),
                 DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
-                DraftAccess::Busy => looks.pause_for(caller).await?,
+                DraftAccess::Busy => self.pause_while_for(caller, inode, &mut looks, is_busy).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
             }
         }
@@ -324,7 +332,7 @@ impl Client {
     async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.begin_asking(inode) {
             Some(turn) => self.ask_for_objects(caller, turn).await,
-            None => looks.pause_for(caller).await,
+            None => self.pause_while_for(caller, inode, looks, is_busy).await,
         }
     }
 
@@ -434,7 +442,7 @@ impl Client {
             let (turn, publication) = match self.next_publication(inode, is_due) {
                 DraftAccess::Here(publication) => publication,
                 DraftAccess::Busy => {
-                    looks.pause_for(caller).await?;
+                    self.pause_while_for(caller, inode, &mut looks, is_busy).await?;
                     continue;
                 }
                 DraftAccess::Long => {

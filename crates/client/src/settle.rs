@@ -289,7 +289,10 @@ impl Client {
             self.shared.unsettled.failed(inode);
         }
         self.shared.contents.forget(inode);
-        self.shared.with_file(inode, |file| (file.settling, file.settles_exactly) = (false, false));
+        self.shared.with_file(inode, |file| {
+            (file.settling, file.settles_exactly) = (false, false);
+            file.done.wake();
+        });
         result
     }
 

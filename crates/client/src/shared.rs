@@ -385,6 +385,7 @@ impl Shared {
         match bucket.get_mut(&inode) {
             Some(file) if file.handles > 0 => {
                 file.closing = false;
+                file.done.wake();
                 file.end_draft(&self.metrics.unwritten, inode);
             }
             _ => {
@@ -405,6 +406,7 @@ impl Shared {
         self.gives_up(inode);
         let file = bucket.get_mut(&inode)?;
         file.closing = false;
+        file.done.wake();
         file.end_draft(&self.metrics.unwritten, inode);
         if file.handles > 0 {
             return None;

@@ -258,7 +258,13 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     (unwritten.waiting, unwritten.flying, unwritten.lost) = (Runs::default(), None, true);
     shared.metrics.unwritten.change(bytes, 0);
     file.lose_exclusivity();
+    file.done.wake();
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
+}
+
+/// What was kept back is on its way: nothing more of it goes before that is there.
+fn is_flying(file: &mut File) -> bool {
+    file.unwritten.flying.is_some()
 }
 
 type Part<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
@@ -383,7 +389,7 @@ impl Client {
         match self.next_step(inode, None) {
             Step::Done => Ok(()),
             Step::Lost => Err(Errno::EIO),
-            Step::Busy => looks.pause_for(caller).await,
+            Step::Busy => self.pause_while_for(caller, inode, looks, is_flying).await,
             Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
         }
     }
@@ -418,7 +424,7 @@ impl Client {
             match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
-                Step::Busy => looks.pause_for(caller).await?,
+                Step::Busy => self.pause_while_for(caller, inode, &mut looks, is_flying).await?,
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
@@ -517,7 +523,9 @@ impl Client {
             if is_over != Some(false) {
                 return is_written;
             }
-            looks.pause().await;
+            // Also where something has come meanwhile: never without a pause.
+            let is_left = |file: &mut File| file.unwritten.flights > 0 || !file.unwritten.is_clean();
+            self.pause_while(inode, &mut looks, is_left).await;
         }
     }
 

@@ -50,7 +50,8 @@ impl Drop for Flight {
                 }
                 None => {}
             }
-            (before, unwritten.weight())
+            file.done.wake();
+            (before, file.unwritten.weight())
         });
         if let Some((before, after)) = change {
             self.shared.metrics.unwritten.change(before, after);
