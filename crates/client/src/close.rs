@@ -54,6 +54,15 @@ pub(crate) enum Rest {
     Leave,
 }
 
+impl File {
+    /// The shard is not to hear of the close before what the last who could write is telling: the objects would have to be asked
+    /// then. Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for
+    /// that.
+    fn is_held_up(&self) -> bool {
+        self.settling || self.unwritten.is_flying()
+    }
+}
+
 impl Client {
     /// Gives a handle back. The last writable one settles the file's size with the shard; the last of all ends the open.
     /// Nobody waits for that, and whoever opens the file again before it goes out takes it over.
@@ -219,15 +228,19 @@ impl Client {
 
     /// Tells the shard of all that it does not know of the file, and then of the close. The file is marked as `closing`.
     async fn close_at_shard(&self, caller: &Caller<'_>, inode: InodeId) {
-        if let Err(error) = self.publish_changes(caller, inode).await {
-            warn!(%inode, "could not tell what was kept back of a new file at its close: {error}");
-        }
-        // To tell it may have taken one. And the shard is not to hear of the close before what the last who could write is
-        // telling: the objects would have to be asked then.
-        let _ = self.wait_while_settling(caller, inode).await;
-        // Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for that.
-        let _ = self.while_flying(caller, inode).await;
-        let intends = self.shared.file_is(inode, |file| file.intent != Intent::None);
+        let closable = |file: &mut File| (!file.is_held_up() && !file.kept_back().draft).then_some(file.intent);
+        let intent = match self.shared.in_file(inode, closable) {
+            Some(intent) => Some(intent),
+            None => {
+                if let Err(error) = self.publish_changes(caller, inode).await {
+                    warn!(%inode, "could not tell what was kept back of a new file at its close: {error}");
+                }
+                let _ = self.wait_while(caller, inode, |file| file.is_held_up()).await;
+                // To tell it may have taken one.
+                self.shared.with_file(inode, |file| file.intent)
+            }
+        };
+        let intends = intent.is_some_and(|intent| intent != Intent::None);
         let tellings = self.before_close(inode);
         let is_told = intends && self.try_settle(caller, inode, Settling::Close).await;
         if is_told && self.shared.forget_closed(inode, tellings) {

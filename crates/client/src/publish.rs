@@ -148,7 +148,7 @@ impl File {
 
     /// Something is kept back.
     pub(crate) fn keeps_back(&self) -> bool {
-        !self.unwritten.is_clean() || self.draft.as_ref().is_some_and(|draft| draft.is_changed())
+        !self.unwritten.is_clean() || self.kept_back().draft
     }
 
     /// The file is closed. What is still here could not be told, as the last `close` has said.
@@ -328,8 +328,12 @@ impl Client {
         true
     }
 
-    /// The contents are to be in objects: asks for these, or waits for who does.
-    async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
+    /// The contents are to be in objects: asks for these, or waits for who does, until it is done or for a moment. From then on
+    /// they are where objects are written from.
+    ///
+    /// # Errors
+    /// Those of the shard: then they are still in the draft. `EIO` where they are lost.
+    pub(crate) async fn outgrow(&self, caller: &Caller<'_>, inode: InodeId, looks: &mut Looks) -> Result<(), Errno> {
         match self.begin_asking(inode) {
             Some(turn) => self.ask_for_objects(caller, turn).await,
             None => self.pause_while_for(caller, inode, looks, is_busy).await,
@@ -412,19 +416,6 @@ impl Client {
         if watch {
             self.watch_unwritten(inode);
         }
-    }
-
-    /// Contents that are too long for the metadata are where objects are written from.
-    ///
-    /// # Errors
-    /// Those of the shard: then they are still in the draft. `EIO` where they are lost.
-    pub(crate) async fn place_contents(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let is_due = |file: &mut File| file.draft.as_ref().is_some_and(|draft| draft.asking || draft.is_long());
-        let mut looks = Looks::default();
-        while self.shared.file_is(inode, is_due) {
-            self.outgrow(caller, inode, &mut looks).await?;
-        }
-        Ok(())
     }
 
     /// Tells the shard what is kept back of a draft, if this is one: from then on it is none.

@@ -133,6 +133,11 @@ impl Unwritten {
         self.waiting.is_empty() && self.flying.is_none()
     }
 
+    /// Something is on its way to the servers, or was given up and still may be.
+    pub(crate) fn is_flying(&self) -> bool {
+        self.flights > 0
+    }
+
     pub(crate) fn lease(&self) -> Lease {
         self.lease
     }
@@ -231,7 +236,27 @@ impl Unwritten {
     }
 }
 
+/// What is kept back of a file, at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct KeptBack {
+    /// A draft's contents are on their way to where objects are written from, or have to go there: the rest follows that.
+    contents: bool,
+    /// Of the first so many writes not all are with the servers, or something is lost.
+    writes: Option<u64>,
+    /// The shard has to be told of a draft.
+    pub(crate) draft: bool,
+}
+
 impl File {
+    pub(crate) fn kept_back(&self) -> KeptBack {
+        let (draft, unwritten) = (self.draft.as_deref(), &self.unwritten);
+        KeptBack {
+            contents: draft.is_some_and(|draft| draft.asking || draft.is_long()),
+            writes: (unwritten.lost || !unwritten.is_clean()).then_some(unwritten.kept),
+            draft: draft.is_some_and(Draft::is_changed),
+        }
+    }
+
     /// All that there is of a new file, and that its objects are to have: nobody else has seen these, as long as `lease` is
     /// held. True where a task is to look after it. `has_room`: the targets have.
     pub(crate) fn keep_back_all(&mut self, total: &Bytes, draft: &mut Draft, has_room: bool) -> bool {
@@ -262,8 +287,8 @@ fn give_up(shared: &Shared, inode: InodeId, file: &mut File, why: &str) {
     error!(%inode, bytes, "what was kept back of a file is lost: {why}");
 }
 
-/// What was kept back is on its way: nothing more of it goes before that is there.
-fn is_flying(file: &mut File) -> bool {
+/// Some of it is on its way: nothing more goes before that is there.
+fn has_flying_runs(file: &mut File) -> bool {
     file.unwritten.flying.is_some()
 }
 
@@ -389,7 +414,7 @@ impl Client {
         match self.next_step(inode, None) {
             Step::Done => Ok(()),
             Step::Lost => Err(Errno::EIO),
-            Step::Busy => self.pause_while_for(caller, inode, looks, is_flying).await,
+            Step::Busy => self.pause_while_for(caller, inode, looks, has_flying_runs).await,
             Step::Write(flight, layout) => self.fly(caller, flight, &layout).await,
         }
     }
@@ -409,33 +434,45 @@ impl Client {
     /// # Errors
     /// Those of the storage, and `EINTR`: then it is still here. `EIO` where something is lost.
     pub async fn write_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.place_contents(caller, inode).await?;
-        // At once: nobody is told of the file before both are done.
-        let both: [Part<'_>; 2] =
-            [Box::pin(self.write_runs_out(caller, inode)), Box::pin(self.publish_changes(caller, inode))];
-        ring::join_all(both).await.into_iter().collect()
+        let mut looks = Looks::default();
+        loop {
+            let kept_back = self.shared.with_file(inode, |file| file.kept_back()).unwrap_or_default();
+            if kept_back.contents {
+                // Either it asks the shard or it waits for who does: no look follows another at once.
+                self.outgrow(caller, inode, &mut looks).await?;
+                continue;
+            }
+            let writes = |kept| -> Part<'_> { Box::pin(self.write_first(caller, inode, kept)) };
+            let publishes = || -> Part<'_> { Box::pin(self.publish_changes(caller, inode)) };
+            return match (kept_back.writes, kept_back.draft) {
+                (None, false) => Ok(()),
+                (Some(kept), false) => writes(kept).await,
+                (None, true) => publishes().await,
+                // At once: nobody is told of the file before both are done.
+                (Some(kept), true) => ring::join_all([writes(kept), publishes()]).await.into_iter().collect(),
+            };
+        }
     }
 
     /// The same of what objects are to have.
     pub(crate) async fn write_runs_out(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        let kept = self.shared.with_file(inode, |file| file.unwritten.kept).unwrap_or_default();
+        match self.shared.in_file(inode, |file| file.kept_back().writes) {
+            Some(kept) => self.write_first(caller, inode, kept).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is still here of the first `kept` writes that were kept back.
+    async fn write_first(&self, caller: &Caller<'_>, inode: InodeId, kept: u64) -> Result<(), Errno> {
         let mut looks = Looks::default();
         loop {
             match self.next_step(inode, Some(kept)) {
                 Step::Done => return Ok(()),
                 Step::Lost => return Err(Errno::EIO),
-                Step::Busy => self.pause_while_for(caller, inode, &mut looks, is_flying).await?,
+                Step::Busy => self.pause_while_for(caller, inode, &mut looks, has_flying_runs).await?,
                 Step::Write(flight, layout) => self.fly(caller, flight, &layout).await?,
             }
         }
-    }
-
-    /// Until none of what was kept back is on its way any more, also of what nobody waits for.
-    ///
-    /// # Errors
-    /// `EINTR`.
-    pub(crate) async fn while_flying(&self, caller: &Caller<'_>, inode: InodeId) -> Result<(), Errno> {
-        self.wait_while(caller, inode, |file| file.unwritten.flights > 0).await
     }
 
     /// `EIO` where something was lost that was kept back of the file.
@@ -511,7 +548,7 @@ impl Client {
         loop {
             is_written &= self.write_runs_out(caller, inode).await.is_ok();
             let is_over = self.shared.with_file(inode, |file| {
-                if file.unwritten.flights > 0 {
+                if file.unwritten.is_flying() {
                     return false;
                 }
                 if !is_written && !file.unwritten.is_clean() {
@@ -524,7 +561,7 @@ impl Client {
                 return is_written;
             }
             // Also where something has come meanwhile: never without a pause.
-            let is_left = |file: &mut File| file.unwritten.flights > 0 || !file.unwritten.is_clean();
+            let is_left = |file: &mut File| file.unwritten.is_flying() || !file.unwritten.is_clean();
             self.pause_while(inode, &mut looks, is_left).await;
         }
     }
