@@ -40,6 +40,18 @@ pub(crate) struct Draft {
     pub(crate) busy: bool,
     /// A task asks whether objects may have the contents. Meanwhile these may grow.
     pub(crate) asking: bool,
+    early: Early,
+}
+
+/// Whether what objects are to have is written before anybody waits for it. A program that sets attributes after it has
+/// written is nearly always done with that; one that is not would have many short requests made, so each file has one chance.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Early {
+    #[default]
+    Unused,
+    /// Attributes were set, and the contents are on their way to where objects are written from.
+    Due,
+    Used,
 }
 
 impl Draft {
@@ -56,6 +68,7 @@ impl Draft {
             telling: None,
             busy: false,
             asking: false,
+            early: Early::default(),
         }
     }
 
@@ -125,6 +138,9 @@ impl Draft {
         self.attr.size = contents.len() as u64;
         self.attr.blocks = self.attr.size.div_ceil(512);
         (self.attr.mtime, self.written) = (now, now);
+        if self.early == Early::Due {
+            self.early = Early::Unused;
+        }
         self.touch(now);
     }
 
@@ -145,6 +161,25 @@ impl Draft {
         attr.mtime = change.mtime.map_or(attr.mtime, time);
         self.reformed = true;
         self.touch(now);
+    }
+
+    /// Attributes were set. True where what is kept back for objects (`is_any`) is to be written from now on.
+    pub(crate) fn begins_early(&mut self, is_any: bool) -> bool {
+        match self.early {
+            Early::Unused if self.asking && self.weight() > 0 => self.early = Early::Due,
+            Early::Unused if self.contents.is_none() && is_any => self.early = Early::Used,
+            Early::Unused | Early::Due | Early::Used => return false,
+        }
+        self.early == Early::Used
+    }
+
+    /// The contents are where objects are written from. True where they are to be written from now on.
+    pub(crate) fn goes_on_early(&mut self) -> bool {
+        let is_due = self.early == Early::Due;
+        if is_due {
+            self.early = Early::Used;
+        }
+        is_due
     }
 
     fn touch(&mut self, now: Timestamp) {
@@ -275,6 +310,30 @@ mod tests {
         );
         assert_eq!(draft.leave_metadata().len(), 101);
         assert!(!draft.is_long() && draft.is_changed());
+    }
+
+    #[test]
+    fn attributes_after_contents_begin_the_writing_once() {
+        let mut draft = draft();
+        draft.write(None, &[1; 90], Timestamp(2000));
+        assert!(!draft.begins_early(true) && !draft.goes_on_early(), "the metadata may have them");
+        draft.asking = true;
+        assert!(!draft.begins_early(false));
+        draft.write(None, &[1; 90], Timestamp(2001));
+        assert!(!draft.goes_on_early(), "there is more to come");
+        assert!(!draft.begins_early(false) && draft.goes_on_early());
+        draft.leave_metadata();
+        assert!(!draft.begins_early(true), "it has begun");
+    }
+
+    #[test]
+    fn attributes_begin_the_writing_of_what_is_there() {
+        let mut draft = draft();
+        draft.asking = true;
+        assert!(!draft.begins_early(false) && !draft.goes_on_early(), "nothing is");
+        (draft.asking, _) = (false, draft.leave_metadata());
+        assert!(!draft.begins_early(false), "nothing is");
+        assert!(draft.begins_early(true) && !draft.begins_early(true));
     }
 
     #[test]

@@ -229,11 +229,25 @@ impl Client {
                 written.take_if(|_| change.mtime.is_some());
             };
             match self.try_to_draft(inode, |_| true, set) {
-                DraftAccess::Here(attr) => return Ok(Some(attr)),
+                DraftAccess::Here(attr) => {
+                    self.write_early(inode);
+                    return Ok(Some(attr));
+                }
                 DraftAccess::Elsewhere | DraftAccess::Long => return Ok(None),
                 DraftAccess::Busy => self.pause_while_for(caller, inode, &mut looks, is_busy).await?,
                 DraftAccess::Tell => self.publish(caller, inode).await?,
             }
+        }
+    }
+
+    /// Attributes of a draft were set: begins to write what objects are to have of it, if this is the moment for that.
+    fn write_early(&self, inode: InodeId) {
+        let begins = |file: &mut File| {
+            let is_any = file.unwritten.has_waiting();
+            file.draft.as_mut().is_some_and(|draft| draft.begins_early(is_any))
+        };
+        if self.shared.file_is(inode, begins) {
+            self.write_out_later(inode);
         }
     }
 
@@ -401,10 +415,11 @@ impl Client {
     }
 
     fn move_to_objects(&self, inode: InodeId) {
-        let has_room = self.has_room(inode);
+        let (has_room, mut begins) = (self.has_room(inode), false);
         let watch = self.shared.file_is(inode, |file| {
             let Some(mut draft) = file.draft.take() else { return false };
             let (weight, written) = (draft.weight(), draft.written());
+            begins = draft.goes_on_early();
             let watch = file.keep_back_all(&self.shared.metrics.unwritten, &mut draft, has_room);
             self.shared.metrics.unwritten.change(weight, 0);
             if weight > 0 && !draft.is_changed() {
@@ -415,6 +430,9 @@ impl Client {
         });
         if watch {
             self.watch_unwritten(inode);
+        }
+        if begins {
+            self.write_out_later(inode);
         }
     }
 

@@ -133,6 +133,11 @@ impl Unwritten {
         self.waiting.is_empty() && self.flying.is_none()
     }
 
+    /// Something is here that is not on its way.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Something is on its way to the servers, or was given up and still may be.
     pub(crate) fn is_flying(&self) -> bool {
         self.flights > 0
@@ -419,7 +424,8 @@ impl Client {
         }
     }
 
-    fn write_out_later(&self, inode: InodeId) {
+    /// Writes what is kept back for objects. What stands in the way is logged, and stays for who waits for it.
+    pub(crate) fn write_out_later(&self, inode: InodeId) {
         let Some(client) = self.itself() else { return };
         ring::spawn(async move {
             if let Err(error) = client.write_runs_out(&Caller::patient(Credentials::default()), inode).await {

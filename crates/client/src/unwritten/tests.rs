@@ -1,5 +1,7 @@
 use types::attr::{Attr, SetAttr};
+use wire::op::Op;
 use wire::v1::meta::InodeReply;
+use wire::v1::storage::WriteReply;
 
 use super::keeping::{GATHER_MAX, Kept, OBJECT_LONG};
 use super::readers::errno_of_reader;
@@ -7,7 +9,8 @@ use super::*;
 use crate::file::Intent;
 use crate::patience::PATIENCE;
 use crate::settle::Settling;
-use crate::test_client;
+use crate::test_cluster::Script;
+use crate::{test_client, test_cluster};
 
 const FILE: InodeId = InodeId(77);
 
@@ -263,4 +266,104 @@ fn what_makes_a_long_object_longer_is_not_kept_back() {
         assert!(is_kept(16 << 40, false, (16 << 40) - 4), "it has that already");
         assert!(!is_kept(16 << 40, true, (16 << 40) - 4), "another one may have it");
     });
+}
+
+/// A new file of which up to 8 bytes may be in the metadata.
+fn make_draft(client: &Client) {
+    let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+    let made = InodeReply { draft: true, inline_limit: 8, ..test_client::reply(FILE) };
+    client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+    client.begin_draft(&made, lease, client.shared.contents.renames());
+}
+
+async fn change_mode(client: &Client) {
+    let change = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    client.setattr(&Caller::patient(Credentials::default()), FILE, change).await.expect("it is a draft");
+}
+
+async fn write(client: &Client, offset: u64) {
+    let data = Slice::from_vec(b"ten bytes!".to_vec());
+    client.write(&Caller::patient(Credentials::default()), FILE, offset, &data, false).await.expect("it is kept back");
+}
+
+async fn gives_intent(shard: &Script) {
+    let alone = InodeReply { unsettled: true, exclusive: true, alone: true, ..test_client::reply(FILE) };
+    let granted = InodeReply { draft: true, lease_ms: 100_000, ..alone };
+    shard.next(Op::WriteIntent).await.responder.reply(&granted);
+}
+
+async fn takes_write(shard: &Script, size: u64) {
+    shard.next(Op::Write).await.responder.reply(&WriteReply { version: 9, size, durable: false });
+}
+
+/// A program that sets attributes after it has written is about to close the file.
+#[test]
+fn what_objects_are_to_have_of_a_new_file_is_on_its_way_once_attributes_are_set() {
+    test_cluster::run(async |shard, [client, _]| {
+        make_draft(&client);
+        // There is nothing to write yet: the chance is still there.
+        change_mode(&client).await;
+        write(&client, 0).await;
+        change_mode(&client).await;
+        shard.opens_session(1).await;
+        gives_intent(shard).await;
+        takes_write(shard, 10).await;
+        write(&client, 10).await;
+        change_mode(&client).await;
+        shard.nothing_comes().await;
+    });
+}
+
+#[test]
+fn who_writes_on_after_attributes_were_set_has_the_chance_later() {
+    test_cluster::run(async |shard, [client, _]| {
+        make_draft(&client);
+        write(&client, 0).await;
+        change_mode(&client).await;
+        write(&client, 10).await;
+        shard.opens_session(1).await;
+        gives_intent(shard).await;
+        shard.nothing_comes().await;
+        write(&client, 20).await;
+        change_mode(&client).await;
+        takes_write(shard, 30).await;
+    });
+}
+
+#[test]
+fn a_flush_waits_for_what_is_on_its_way_and_tells_what_has_failed() {
+    let caller = Caller::patient(Credentials::default());
+    test_cluster::run(async |shard, [client, _]| {
+        make_draft(&client);
+        write(&client, 0).await;
+        change_mode(&client).await;
+        let flushes = async || assert_eq!(client.write_out(&caller, FILE).await, Err(Errno::ENOSPC));
+        let answers = async || {
+            shard.opens_session(1).await;
+            gives_intent(shard).await;
+            let early = shard.next(Op::Write).await;
+            let told = shard.next(Op::Settle).await;
+            shard.nothing_comes().await;
+            told.responder.reply(&meta::SettleReply { settled: false, intents: 1 });
+            early.responder.fail(wire::frame::Status::Errno(Errno::ENOSPC));
+            shard.refuses(Op::Write, Errno::ENOSPC).await;
+        };
+        test_cluster::join(flushes(), answers()).await;
+        let bytes = client.shared.with_file(FILE, |file| file.unwritten.find(&(0..10)));
+        assert_eq!(bytes.flatten().as_deref(), Some(&b"ten bytes!"[..]), "it is still here");
+    });
+}
+
+#[test]
+fn one_look_tells_all_that_is_kept_back() {
+    let mut file = test_client::file(FILE);
+    assert_eq!(file.kept_back(), KeptBack::default());
+    file.unwritten.keep_for_test(0, b"some");
+    assert_eq!(file.kept_back(), KeptBack { writes: Some(1), ..KeptBack::default() });
+    file.unwritten.flying = Some(Arc::new(file.unwritten.take(true)));
+    assert_eq!(file.kept_back().writes, Some(1), "who waits for all waits for these");
+    (file.unwritten.flying, file.unwritten.written) = (None, 1);
+    assert_eq!(file.kept_back(), KeptBack::default());
+    file.unwritten.lose();
+    assert_eq!(file.kept_back().writes, Some(1), "that is to be told");
 }
