@@ -10,6 +10,7 @@ use types::id::InodeId;
 use wire::v1::meta;
 
 use crate::caller::Caller;
+use crate::file::File;
 use crate::router::{Client, Destination};
 use crate::set_ids::Permissions;
 
@@ -51,6 +52,13 @@ impl KnownFlags {
 
     pub(crate) fn keep_access_time(self) -> bool {
         self.flags.has(FileFlags::NOATIME)
+    }
+}
+
+impl File {
+    /// Who may do what, where the shard has not told of a change since it was asked.
+    pub(crate) fn known_permissions(&self) -> Option<Permissions> {
+        (!self.flags.are_doubtful()).then_some(self.permissions)
     }
 }
 

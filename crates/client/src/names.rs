@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// What is known of it here, and good.
-    fn attr_unasked(&self, inode: InodeId) -> Option<Known> {
+    pub(crate) fn attr_unasked(&self, inode: InodeId) -> Option<Known> {
         let kept = self.shared.kept.attr(&self.shared.board, inode, Instant::now());
         kept.or_else(|| self.attr_of_draft(inode)).or_else(|| self.kept_attr(inode))
     }

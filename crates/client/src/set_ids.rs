@@ -68,7 +68,12 @@ impl Permissions {
 
     /// A change by `who`, without privileges, takes set-group-id though the group may not execute.
     fn loses_sgid(self, who: &impl Standing) -> bool {
-        self.mode & S_ISGID != 0 && self.mode & S_IXGRP == 0 && !who.is_in_group(self.gid)
+        self.may_lose_sgid() && !who.is_in_group(self.gid)
+    }
+
+    /// As that, where `who` is in another group.
+    fn may_lose_sgid(self) -> bool {
+        self.mode & S_ISGID != 0 && self.mode & S_IXGRP == 0
     }
 }
 
@@ -132,7 +137,7 @@ impl Client {
         mut change: SetAttr,
         who: &impl Standing,
     ) -> Result<Attr, Errno> {
-        if change.kill_suid_sgid && !who.is_privileged() {
+        if change.kill_suid_sgid && self.privilege_matters(inode, &change, who) && !who.is_privileged() {
             let permissions = self.permissions(caller, inode).await?;
             if change == KILL && permissions.uid != who.uid() {
                 return self.getattr(caller, inode).await.map(|known| known.attr);
@@ -154,6 +159,14 @@ impl Client {
             _ => None,
         };
         self.setattr(&caller.where_given(given), inode, change).await
+    }
+
+    /// Whether `change`, which clears set-user-id, may come out otherwise for the privileged. Each `chown` asks that, of files
+    /// that mostly have no such bits, and to see whether `who` is privileged takes longer than all the rest.
+    fn privilege_matters(&self, inode: InodeId, change: &SetAttr, who: &impl Standing) -> bool {
+        let of_open_file = self.shared.in_file(inode, |file| file.known_permissions());
+        let known = of_open_file.or_else(|| self.attr_unasked(inode).map(|known| Permissions::of(&known.attr)));
+        known.is_none_or(|known| known.may_lose_sgid() || *change == KILL && known.uid != who.uid())
     }
 
     /// Sets an access control list for `who`.
@@ -378,6 +391,8 @@ fn gives_away(change: &SetAttr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use types::attr::FileType;
     use types::cred::Credentials;
     use wire::codec::decode_body;
@@ -386,6 +401,7 @@ mod tests {
     use wire::v1::meta;
 
     use super::*;
+    use crate::lease::{Lease, Subject};
     use crate::test_cluster::join;
     use crate::{test_client, test_cluster};
 
@@ -424,6 +440,67 @@ mod tests {
     }
 
     const FILE: InodeId = InodeId(77);
+
+    /// Counts how often it is looked at whether root is privileged.
+    #[derive(Default)]
+    struct Root(Cell<u32>);
+
+    impl Standing for Root {
+        fn uid(&self) -> u32 {
+            0
+        }
+
+        fn is_privileged(&self) -> bool {
+            self.0.set(self.0.get() + 1);
+            true
+        }
+
+        fn has_over(&self, _: u32, _: u32, _: Right) -> bool {
+            true
+        }
+
+        fn is_in_group(&self, _: u32) -> bool {
+            false
+        }
+
+        fn may_fix(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn who_gives_a_file_away_is_looked_at_only_where_it_matters() {
+        test_client::run(async |client| {
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+            let looks = |mode, uid, change: &SetAttr| {
+                let permissions = Permissions { mode, uid, gid: 5, has_capability: false };
+                client.shared.with_file(FILE, |file| file.permissions = permissions);
+                client.privilege_matters(FILE, change, &Root::default())
+            };
+            let chown = SetAttr { uid: Some(1), ..KILL };
+            assert!(!looks(0o644, 1, &chown) && !looks(0o6755, 1, &chown), "both bits go in any case");
+            assert!(looks(0o2644, 1, &chown), "set-group-id may stay");
+            assert!(looks(0o644, 1, &KILL) && !looks(0o644, 0, &KILL), "for the owner and the privileged");
+            client.shared.with_file(FILE, |file| file.flags.recalled());
+            assert!(client.privilege_matters(FILE, &chown, &Root::default()), "it may have changed");
+            assert!(client.privilege_matters(InodeId(78), &chown, &Root::default()), "nothing is known of it");
+        });
+    }
+
+    /// What tar does with each file that it has made.
+    #[test]
+    fn of_a_new_file_that_is_given_away_nobody_is_looked_at() {
+        let caller = Caller::patient(Credentials::default());
+        test_client::run(async |client| {
+            let lease = Lease::granted(client.shared.board.ticket(), Subject::inode(FILE), 100_000);
+            let made = InodeReply { draft: true, inline_limit: 8, ..test_client::reply(FILE) };
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+            client.begin_draft(&made, lease, client.shared.contents.renames());
+            let (root, chown) = (Root::default(), SetAttr { uid: Some(1), gid: Some(2), ..KILL });
+            let attr = client.setattr_for(&caller, FILE, chown, &root).await.expect("it is a draft");
+            assert_eq!((attr.uid, attr.gid, root.0.get()), (1, 2, 0));
+        });
+    }
 
     fn reply(uid: u32, gid: u32) -> InodeReply {
         let reply = test_client::reply(FILE);
