@@ -22,7 +22,7 @@ pub(crate) struct Draft {
     pub(crate) lease: Lease,
     /// Where the contents are in objects, their size and the times of writes stand beside it, in the file.
     attr: Attr,
-    /// All of them; `None`: in objects, as far as they are written.
+    /// All of them, unless they are in `telling`; `None` otherwise: in objects, as far as they are written.
     contents: Option<Vec<u8>>,
     /// How long they may be in the metadata, bytes.
     limit: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Draft {
     /// Own changes of names, of which there had been so many when it was made, may have changed its links.
     renamed: u64,
     /// What is being told, as it was when that began: nothing else may be done to it until the answer is here.
-    pub(crate) telling: Option<Arc<Publication>>,
+    telling: Option<Arc<Publication>>,
     /// A task tells it.
     pub(crate) busy: bool,
     /// A task asks whether objects may have the contents. Meanwhile these may grow.
@@ -77,12 +77,12 @@ impl Draft {
     }
 
     pub(crate) fn contents(&self) -> Option<&[u8]> {
-        self.contents.as_deref()
+        self.contents.as_deref().or_else(|| self.telling.as_ref()?.contents())
     }
 
     /// Bytes of memory.
     pub(crate) fn weight(&self) -> usize {
-        self.contents.as_ref().map_or(0, Vec::len)
+        self.contents().map_or(0, <[u8]>::len)
     }
 
     pub(crate) fn is_changed(&self) -> bool {
@@ -101,7 +101,7 @@ impl Draft {
 
     /// Whether contents of `len` bytes more at `offset`, or at the end, would still be here.
     pub(crate) fn fits(&self, offset: Option<u64>, len: usize) -> bool {
-        let Some(contents) = &self.contents else { return false };
+        let Some(contents) = self.contents() else { return false };
         let begin = offset.unwrap_or(contents.len() as u64);
         let end = begin.saturating_add(len as u64);
         end <= self.limit as u64 || (self.asking && begin <= contents.len() as u64 && end <= GROWN_MAX as u64)
@@ -130,11 +130,12 @@ impl Draft {
             return;
         }
         let begin = offset.map_or(contents.len(), |offset| offset as usize);
-        let end = begin + bytes.len();
-        if contents.len() < end {
-            contents.resize(end, 0);
+        if contents.len() < begin {
+            contents.resize(begin, 0);
         }
-        contents[begin..end].copy_from_slice(bytes);
+        let (over, behind) = bytes.split_at(bytes.len().min(contents.len() - begin));
+        contents[begin..begin + over.len()].copy_from_slice(over);
+        contents.extend_from_slice(behind);
         self.attr.size = contents.len() as u64;
         self.attr.blocks = self.attr.size.div_ceil(512);
         (self.attr.mtime, self.written) = (now, now);
@@ -194,11 +195,29 @@ impl Draft {
         self.contents.take().unwrap_or_default()
     }
 
-    /// For the shard. `written`: the time of the last write to objects.
-    pub(crate) fn drafted(&self, written: Option<Timestamp>) -> meta::Drafted {
+    /// What is being told, where that has begun.
+    pub(crate) fn telling(&self) -> Option<&Arc<Publication>> {
+        self.telling.as_ref()
+    }
+
+    /// For the shard, and for [`Self::tell`]: the contents move there. `written`: the time of the last write to objects.
+    pub(crate) fn drafted(&mut self, written: Option<Timestamp>) -> meta::Drafted {
+        let written = written.filter(|_| self.contents.is_none());
         let Attr { mode, uid, gid, atime, mtime, ctime, .. } = self.attr;
         let (mtime, ctime) = written.map_or((mtime, ctime), |written| (written, ctime.max(written)));
-        meta::Drafted { contents: self.contents.clone().map(Bytes), mode, uid, gid, atime, mtime, ctime }
+        meta::Drafted { contents: self.contents.take().map(Bytes), mode, uid, gid, atime, mtime, ctime }
+    }
+
+    /// Begins to tell this, which has the contents from here on.
+    pub(crate) fn tell(&mut self, publication: Arc<Publication>) {
+        self.telling = Some(publication);
+    }
+
+    /// The shard does not take it as it is, and has changed nothing.
+    pub(crate) fn take_back(&mut self) {
+        if let Some(publication) = self.telling.take() {
+            self.contents = publication.contents().map(<[u8]>::to_vec);
+        }
     }
 }
 
@@ -229,7 +248,7 @@ mod tests {
     #[test]
     fn contents_are_those_of_a_file_that_is_written_anywhere() {
         let (mut draft, mut expected) = (draft(), Vec::new());
-        assert!(!draft.is_changed() && draft.drafted(None).contents == Some(Bytes(Vec::new())));
+        assert!(!draft.is_changed() && draft.contents().is_some_and(<[u8]>::is_empty));
         let mut number = 1u64;
         for round in 0..300 {
             // A linear congruential generator, of Knuth's MMIX.
@@ -259,6 +278,7 @@ mod tests {
         assert!(expected.len() > 50);
         assert!(!draft.fits(Some(u64::MAX), 1));
         assert!(draft.is_changed());
+        assert_eq!(draft.drafted(Some(Timestamp(9000))).contents, Some(Bytes(expected)));
     }
 
     #[test]

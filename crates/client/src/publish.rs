@@ -43,13 +43,22 @@ use crate::unwritten::{AGE_MAX, MARGIN, TRY_AGAIN};
 /// A draft on its way to the shard, with its number, which stays taken until the answer.
 pub(crate) struct Publication {
     message: meta::Settle,
-    drafted: meta::Drafted,
     _numbered: NumberedChange,
+}
+
+impl Publication {
+    fn drafted(&self) -> Option<&meta::Drafted> {
+        self.message.drafted.as_deref()
+    }
+
+    pub(crate) fn contents(&self) -> Option<&[u8]> {
+        Some(&self.drafted()?.contents.as_ref()?.0)
+    }
 }
 
 impl std::fmt::Debug for Publication {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publication").field("drafted", &self.drafted).finish_non_exhaustive()
+        f.debug_struct("Publication").field("drafted", &self.message.drafted).finish_non_exhaustive()
     }
 }
 
@@ -137,10 +146,12 @@ impl File {
     }
 
     /// The shard has this now.
-    fn published(&mut self, drafted: &meta::Drafted) {
-        self.told_times(drafted.atime, drafted.mtime);
-        if let Some(contents) = &drafted.contents {
-            self.size = contents.0.len() as u64;
+    fn published(&mut self, publication: &Publication) {
+        if let Some(drafted) = publication.drafted() {
+            self.told_times(drafted.atime, drafted.mtime);
+        }
+        if let Some(contents) = publication.contents() {
+            self.size = contents.len() as u64;
             self.blocks = self.size.div_ceil(512);
         }
         self.draft = None;
@@ -467,7 +478,7 @@ impl Client {
                     self.shared.contents.forget(inode);
                     self.shared.with_file(inode, |file| {
                         self.shared.metrics.unwritten.change(file.draft_weight(), 0);
-                        file.published(&publication.drafted);
+                        file.published(&publication);
                         file.unsynced.record_changed();
                     });
                     return Ok(());
@@ -475,7 +486,7 @@ impl Client {
                 Err(errno @ (Errno::ECANCELED | Errno::ESTALE)) => return self.refused(inode, errno),
                 // A write intent was given whose answer has not come.
                 Err(Errno::EOPNOTSUPP) => {
-                    self.shared.with_file(inode, |file| file.draft.iter_mut().for_each(|draft| draft.telling = None));
+                    self.shared.with_file(inode, |file| file.draft.iter_mut().for_each(|draft| draft.take_back()));
                     drop(turn);
                     self.outgrow(caller, inode, &mut looks).await?;
                 }
@@ -518,11 +529,10 @@ impl Client {
             }
             draft.busy = true;
             let turn = Turn { shared: Arc::clone(shared), inode, mark: |draft| &mut draft.busy };
-            if let Some(publication) = &draft.telling {
+            if let Some(publication) = draft.telling() {
                 return DraftAccess::Here((turn, Arc::clone(publication)));
             }
             let numbered = shared.begin_change(inode.home());
-            let drafted = draft.drafted(written.filter(|_| draft.contents().is_none()));
             let message = meta::Settle {
                 exactly: numbered.exactly.clone(),
                 inode,
@@ -535,10 +545,10 @@ impl Client {
                 close: false,
                 untouched: false,
                 read: None,
-                drafted: Some(Box::new(drafted.clone())),
+                drafted: Some(Box::new(draft.drafted(written))),
             };
-            let publication = Arc::new(Publication { message, drafted, _numbered: numbered });
-            draft.telling = Some(Arc::clone(&publication));
+            let publication = Arc::new(Publication { message, _numbered: numbered });
+            draft.tell(Arc::clone(&publication));
             DraftAccess::Here((turn, publication))
         });
         next.unwrap_or(DraftAccess::Elsewhere)

@@ -274,7 +274,7 @@ impl File {
         }
         let before = unwritten.weight();
         self.size = contents.len() as u64;
-        unwritten.waiting.put(0, &Slice::from_vec(contents));
+        unwritten.waiting.put_first(contents);
         unwritten.kept += 1;
         total.change(before, unwritten.weight());
         !std::mem::replace(&mut unwritten.watched, true)
@@ -450,13 +450,14 @@ impl Client {
             }
             let writes = |kept| -> Part<'_> { Box::pin(self.write_first(caller, inode, kept)) };
             let publishes = || -> Part<'_> { Box::pin(self.publish_changes(caller, inode)) };
-            return match (kept_back.writes, kept_back.draft) {
-                (None, false) => Ok(()),
-                (Some(kept), false) => writes(kept).await,
-                (None, true) => publishes().await,
+            match (kept_back.writes, kept_back.draft) {
+                (None, false) => return Ok(()),
+                (Some(kept), false) => return writes(kept).await,
+                // Where the shard does not take its contents they are to be written now.
+                (None, true) => publishes().await?,
                 // At once: nobody is told of the file before both are done.
-                (Some(kept), true) => ring::join_all([writes(kept), publishes()]).await.into_iter().collect(),
-            };
+                (Some(kept), true) => return ring::join_all([writes(kept), publishes()]).await.into_iter().collect(),
+            }
         }
     }
 

@@ -201,6 +201,15 @@ impl Runs {
         self.last_end = offset + data.len() as u64;
     }
 
+    /// Puts `data` to the beginning of the file: without copying it where there is nothing else.
+    pub(crate) fn put_first(&mut self, data: Vec<u8>) {
+        if !self.is_empty() || data.is_empty() {
+            return self.put(0, &data);
+        }
+        self.last_end = data.len() as u64;
+        self.insert(0, Run::Gathered(data));
+    }
+
     /// Puts what there is room for into a growing run that has `offset` or ends there; the rest is given back.
     fn put_at_end<'a>(&mut self, offset: u64, data: &'a [u8]) -> &'a [u8] {
         let end = offset + data.len() as u64;
@@ -384,6 +393,19 @@ mod tests {
         assert_eq!(all(&runs), [(8, b"xyabcde".to_vec())]);
         runs.put(20, b"z");
         assert_eq!((runs.iter().count(), runs.weight()), (2, 8 + 2 * RUN_WEIGHT));
+    }
+
+    #[test]
+    fn what_comes_first_stays_where_it_is_and_others_go_on_with_it() {
+        let (mut runs, first) = (Runs::default(), b"abc".to_vec());
+        let address = first.as_ptr().addr();
+        runs.put_first(Vec::new());
+        assert!(runs.is_empty());
+        runs.put_first(first);
+        assert_eq!(runs.runs[&0].bytes().as_ptr().addr(), address);
+        runs.put(3, b"de");
+        runs.put_first(b"xy".to_vec());
+        assert_eq!(all(&runs), [(0, b"xycde".to_vec())]);
     }
 
     #[test]

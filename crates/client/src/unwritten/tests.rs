@@ -1,7 +1,7 @@
 use types::attr::{Attr, SetAttr};
+use wire::frame::Status;
 use wire::op::Op;
 use wire::v1::meta::InodeReply;
-use wire::v1::storage::WriteReply;
 
 use super::keeping::{GATHER_MAX, Kept, OBJECT_LONG};
 use super::readers::errno_of_reader;
@@ -292,8 +292,21 @@ async fn gives_intent(shard: &Script) {
     shard.next(Op::WriteIntent).await.responder.reply(&granted);
 }
 
-async fn takes_write(shard: &Script, size: u64) {
-    shard.next(Op::Write).await.responder.reply(&WriteReply { version: 9, size, durable: false });
+/// Says of the object that there is none, as before each write to one of which nothing is known.
+async fn has_no_object(shard: &Script) {
+    let none = storage::ObjectStat { exists: false, version: 5, size: 0, blocks: 0, mtime: Timestamp(0) };
+    shard.next(Op::Stat).await.responder.reply(&storage::StatReply { objects: vec![none] });
+}
+
+/// The same, and that the session goes on, as before the first write over a new connection.
+async fn is_new(shard: &Script) {
+    has_no_object(shard).await;
+    shard.does(Op::Ping).await;
+}
+
+async fn takes_first_write(shard: &Script, size: u64) {
+    is_new(shard).await;
+    shard.next(Op::Write).await.responder.reply(&storage::WriteReply { version: 9, size, durable: false });
 }
 
 /// A program that sets attributes after it has written is about to close the file.
@@ -307,7 +320,7 @@ fn what_objects_are_to_have_of_a_new_file_is_on_its_way_once_attributes_are_set(
         change_mode(&client).await;
         shard.opens_session(1).await;
         gives_intent(shard).await;
-        takes_write(shard, 10).await;
+        takes_first_write(shard, 10).await;
         write(&client, 10).await;
         change_mode(&client).await;
         shard.nothing_comes().await;
@@ -326,7 +339,7 @@ fn who_writes_on_after_attributes_were_set_has_the_chance_later() {
         shard.nothing_comes().await;
         write(&client, 20).await;
         change_mode(&client).await;
-        takes_write(shard, 30).await;
+        takes_first_write(shard, 30).await;
     });
 }
 
@@ -337,20 +350,48 @@ fn a_flush_waits_for_what_is_on_its_way_and_tells_what_has_failed() {
         make_draft(&client);
         write(&client, 0).await;
         change_mode(&client).await;
+        shard.opens_session(1).await;
+        gives_intent(shard).await;
+        is_new(shard).await;
+        let early = shard.next(Op::Write).await;
         let flushes = async || assert_eq!(client.write_out(&caller, FILE).await, Err(Errno::ENOSPC));
         let answers = async || {
-            shard.opens_session(1).await;
-            gives_intent(shard).await;
-            let early = shard.next(Op::Write).await;
-            let told = shard.next(Op::Settle).await;
+            let settled = meta::SettleReply { settled: false, intents: 1 };
+            shard.next(Op::Settle).await.responder.reply(&settled);
             shard.nothing_comes().await;
-            told.responder.reply(&meta::SettleReply { settled: false, intents: 1 });
-            early.responder.fail(wire::frame::Status::Errno(Errno::ENOSPC));
+            early.responder.fail(Status::Errno(Errno::ENOSPC));
+            has_no_object(shard).await;
             shard.refuses(Op::Write, Errno::ENOSPC).await;
         };
         test_cluster::join(flushes(), answers()).await;
         let bytes = client.shared.with_file(FILE, |file| file.unwritten.find(&(0..10)));
         assert_eq!(bytes.flatten().as_deref(), Some(&b"ten bytes!"[..]), "it is still here");
+    });
+}
+
+/// Its contents are with the request then.
+#[test]
+fn a_draft_that_is_being_told_is_read_and_goes_to_objects_where_it_is_not_taken() {
+    let caller = Caller::patient(Credentials::default());
+    test_cluster::run(async |shard, [client, _]| {
+        make_draft(&client);
+        let data = Slice::from_vec(b"five!".to_vec());
+        client.write(&caller, FILE, 0, &data, false).await.expect("it is kept back");
+        let read = async || client.read(&caller, FILE, 0, 9, false).await.map(|parts| crate::data::joined(&parts));
+        let weight = client.shared.metrics.unwritten.get();
+        let flushes = async || assert_eq!(client.write_out(&caller, FILE).await, Ok(()));
+        let answers = async || {
+            shard.opens_session(1).await;
+            let told = shard.next(Op::Settle).await;
+            assert_eq!((read().await, client.shared.metrics.unwritten.get()), (Ok(b"five!".to_vec()), weight));
+            told.responder.fail(Status::Errno(Errno::EOPNOTSUPP));
+            gives_intent(shard).await;
+            assert_eq!(read().await, Ok(b"five!".to_vec()));
+            takes_first_write(shard, 5).await;
+        };
+        test_cluster::join(flushes(), answers()).await;
+        let kept = client.shared.with_file(FILE, |file| file.kept_back());
+        assert_eq!(kept, Some(KeptBack::default()));
     });
 }
 
