@@ -21,10 +21,11 @@ use crate::mutex::lock;
 use crate::promise::{Errand, Promise};
 use crate::retry::Ladder;
 use crate::router::{Client, until_ending};
-use crate::tours::Tours;
+use crate::tours::{AHEAD_MAX, Tours};
 
-/// So many directories are asked for ahead, and so many entries of each: some megabytes.
-const PAGES_MAX: usize = 16;
+/// So many directories are asked for ahead for all walks together, and so many entries of each: twenty megabytes
+/// where all are large.
+const PAGES_MAX: usize = 4 * AHEAD_MAX;
 const ENTRIES_MAX: u32 = 1024;
 /// Who has not come by then does not come.
 const KEEP: Duration = Duration::from_secs(5);
@@ -62,7 +63,7 @@ impl ListAhead {
         lock(&self.asked)
     }
 
-    /// `None` where it is asked for already, or too many are.
+    /// `None` where it is asked for already, or too many are: then it may be once more a listing later.
     fn ask(&self, directory: InodeId, now: Instant) -> Option<Errand<Coming>> {
         let mut asked = self.asked();
         asked.retain(|one| now.saturating_duration_since(one.at) < KEEP);
@@ -93,7 +94,7 @@ impl Client {
         let next = {
             let mut tours = self.shared.list_ahead.tours();
             let directories = page.entries.iter().filter(|entry| entry.kind == FileType::Directory);
-            tours.finds(directory, directories.map(|entry| entry.inode));
+            tours.finds(directory, directories.map(|entry| entry.inode), page.end);
             if ahead.is_some() { tours.next(directory) } else { Vec::new() }
         };
         let Some(count) = ahead else { return };
@@ -109,7 +110,7 @@ impl Client {
             let caller = Caller::patient(Credentials::default());
             let page = client.list_for_later(&caller, directory, count).await;
             if let Ok(None) = page {
-                client.shared.list_ahead.tours().was_in_vain();
+                client.shared.list_ahead.tours().was_in_vain(directory);
             }
             errand.ends(page.ok().flatten().map(Arc::new));
         });
@@ -126,6 +127,9 @@ impl Client {
         drop(promise);
         let (listings, board, now) = (&self.shared.listings, &self.shared.board, Instant::now());
         let page = page.filter(|page| listings.goes_on(board, directory, page.begun, page.changes, now));
+        if page.is_some() {
+            self.shared.list_ahead.tours().was_right(directory);
+        }
         Ok(page.map(|page| Arc::try_unwrap(page).map_or_else(|page| page.listing.clone(), |page| page.listing)))
     }
 }

@@ -1,20 +1,28 @@
-//! In which order a program walks through a tree of directories, and which it comes to next. Pure.
+//! In which order programs walk through trees of directories, and which they come to next. Pure.
 //!
 //! `find`, `ls -R` and their like go depth first, and through the directories of one in the order in which they were listed.
 //! Who has listed some of them one after the other is expected to come to the next ones, and from one that was expected to
-//! those in it.
+//! those in it: the more of them, the more often that was right. Who passes directories over on his way is not expected in
+//! those that lie as deep.
+//!
+//! Walks do not know of each other, though they may go through the same directories: each has its own place there, and those
+//! that begin at different directories learn by themselves.
 
 use rustc_hash::FxHashMap;
 use types::id::InodeId;
 
 /// After so many of a directory one after the other, the next are expected.
 const RUN_MIN: u32 = 3;
-/// So many are expected at a time: enough that some are here while others are being asked for.
-const AHEAD: usize = 3;
+/// So many are expected at a time, at first and at most: enough that some are here while others are being asked for, and that a
+/// network that is far away is kept busy.
+pub(crate) const AHEAD_MIN: usize = 3;
+pub(crate) const AHEAD_MAX: usize = 16;
 /// So far up it is looked for what comes next. (What was listed before renames may lead round in a circle.)
 const DEPTH_MAX: usize = 64;
-/// After this many directories that nothing was to be asked of ahead it is tried again.
+/// After this many directories of a walk that nothing was to be asked of ahead it is tried again.
 const PAUSE: u32 = 64;
+/// So many walks at the same time have their places in one directory.
+const STEPS_MAX: usize = 4;
 /// Above this, all are forgotten: some megabytes.
 const DIRECTORIES_MAX: usize = 1 << 16;
 
@@ -25,8 +33,8 @@ pub(crate) struct Tours {
     places: FxHashMap<InodeId, Place>,
     /// All in `children`.
     children: usize,
-    /// So many are still passed over.
-    pause: u32,
+    /// By the directories where they began, which are all in `directories`.
+    walks: FxHashMap<InodeId, Walk>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,40 +43,130 @@ struct Place {
     index: usize,
 }
 
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Directory {
     /// Its directories, in the order in which they were listed.
     children: Vec<InodeId>,
-    /// The one after that which was listed last.
+    /// So many of these the last listing has told again. The others are from one before.
+    listed: usize,
+    /// Where walks are in it, the last one at the end.
+    steps: Vec<Step>,
+    /// The walk that came to it last, by the directory where that began, and how far below that it is.
+    walk: InodeId,
+    depth: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// The child after the one that was listed last.
     next: usize,
-    /// So many of them were listed one after the other.
+    /// So many were listed one after the other.
     run: u32,
-    /// Those before this one were told to be expected.
-    told: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    /// So many are expected at a time.
+    ahead: usize,
+    /// In so many directories nothing is expected.
+    pause: u32,
+    /// A bit for each depth: those in directories there are passed over.
+    passes: u64,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { ahead: AHEAD_MIN, pause: 0, passes: 0 }
+    }
+}
+
+impl Walk {
+    fn passes_at(&self, depth: u32) -> bool {
+        self.passes.checked_shr(depth).is_some_and(|passes| passes & 1 == 1)
+    }
+
+    /// What was found out of directories of `depth`.
+    fn found_at(&mut self, depth: u32, passes: bool) {
+        let bit = 1u64.checked_shl(depth).unwrap_or(0);
+        self.passes = if passes { self.passes | bit } else { self.passes & !bit };
+    }
+}
+
+/// How a walk came to a child.
+struct Arrival {
+    /// From the one before it.
+    follows: bool,
+    /// After as many as it takes to be expected.
+    expected: bool,
+    /// Others were to be listed before it.
+    passed_over: bool,
 }
 
 impl Directory {
-    fn expected(&mut self, most: usize) -> &[InodeId] {
-        if self.run < RUN_MIN {
-            return &[];
+    fn new(walk: InodeId) -> Self {
+        Self { children: Vec::new(), listed: 0, steps: Vec::new(), walk, depth: 0 }
+    }
+
+    fn step(&mut self, step: Step) {
+        if self.steps.len() >= STEPS_MAX {
+            self.steps.remove(0);
         }
-        let end = self.children.len().min(self.next + most);
-        let begin = self.told.max(self.next).min(end);
-        self.told = self.told.max(end);
-        &self.children[begin..end]
+        self.steps.push(step);
+    }
+
+    /// A walk begins with it anew.
+    fn begin(&mut self, run: u32) {
+        self.listed = 0;
+        let count = self.children.len();
+        self.steps.retain(|step| step.next > 0 && step.next < count);
+        self.step(Step { next: 0, run });
+    }
+
+    /// A walk for which `ahead` are expected comes to the child at `index`.
+    fn come_to(&mut self, index: usize, ahead: usize) -> Arrival {
+        let steps = &mut self.steps;
+        if let Some(at) = steps.iter().rposition(|step| step.next == index) {
+            let run = steps.remove(at).run + 1;
+            self.step(Step { next: index + 1, run });
+            return Arrival { follows: true, expected: run >= RUN_MIN, passed_over: false };
+        }
+        let leaps = |step: &Step| step.run >= RUN_MIN && (step.next..=step.next + ahead).contains(&index);
+        let leapt = steps.iter().rposition(leaps).map(|at| steps.remove(at));
+        self.step(Step { next: index + 1, run: 1 });
+        Arrival { follows: false, expected: false, passed_over: leapt.is_some() }
+    }
+
+    /// What an earlier listing had after what this one has told is gone, or comes later: so many.
+    fn cut(&mut self) -> usize {
+        let listed = self.listed;
+        self.steps.retain(|step| step.next <= listed);
+        self.children.drain(listed..).len()
+    }
+
+    /// Who was in it last has listed all that are in it; `None` where there are none.
+    fn was_entered(&self) -> Option<bool> {
+        let count = self.children.len();
+        (count > 0).then(|| self.steps.last().is_some_and(|step| step.next == count))
+    }
+
+    /// At most so many of those from `begin` on, where a walk is there.
+    fn expected(&self, begin: usize, most: usize) -> &[InodeId] {
+        let is_there = self.steps.iter().any(|step| step.next == begin && step.run >= RUN_MIN);
+        let end = self.children.len().min(begin + most);
+        if is_there { self.children.get(begin..end).unwrap_or_default() } else { &[] }
     }
 }
 
 impl Tours {
     /// A program begins to list `directory`.
     pub(crate) fn begins(&mut self, directory: InodeId) {
-        let was_expected = self.comes_to(directory);
         if self.is_full() {
-            (self.directories, self.places, self.children) = Default::default();
+            *self = Self::default();
         }
-        let run = if was_expected { RUN_MIN } else { 0 };
-        let before = self.directories.insert(directory, Directory { run, ..Directory::default() });
-        self.children -= before.map_or(0, |before| before.children.len());
+        let (run, walk, depth) = self.comes_to(directory);
+        let known = self.directories.entry(directory).or_insert_with(|| Directory::new(walk));
+        (known.walk, known.depth) = (walk, depth);
+        known.begin(run);
     }
 
     fn is_full(&self) -> bool {
@@ -83,53 +181,99 @@ impl Tours {
         is_there.then_some(place)
     }
 
-    fn comes_to(&mut self, directory: InodeId) -> bool {
-        let Some(Place { parent, index }) = self.place(directory) else { return false };
-        let Some(parent) = self.directories.get_mut(&parent) else { return false };
-        let follows = index == parent.next;
-        parent.run = if follows { parent.run + 1 } else { 1 };
-        if !follows {
-            parent.told = 0;
-        }
-        parent.next = index + 1;
-        follows && parent.run >= RUN_MIN
+    /// With which run those in `directory` begin, in which walk, and how deep it is in that.
+    fn comes_to(&mut self, directory: InodeId) -> (u32, InodeId, u32) {
+        let (run, walk) = match self.follow(directory) {
+            Ok(found) => return found,
+            Err(above) => (0, Walk { pause: above.map_or(0, |above| above.pause), ..Walk::default() }),
+        };
+        self.walks.entry(directory).or_insert(walk);
+        (run, directory, 0)
     }
 
-    /// It has these directories, after those that were told before; some of these may be among them.
-    pub(crate) fn finds(&mut self, directory: InodeId, found: impl IntoIterator<Item = InodeId>) {
+    /// As [`Self::comes_to`], where the walk was expected there; else the walk above it, if there is one.
+    fn follow(&mut self, directory: InodeId) -> Result<(u32, InodeId, u32), Option<Walk>> {
+        let Some(Place { parent, index }) = self.place(directory) else { return Err(None) };
+        let before = index.checked_sub(1).and_then(|before| self.directories.get(&parent)?.children.get(before));
+        let was_entered = before.and_then(|before| self.directories.get(before)?.was_entered());
+        let Some(above) = self.directories.get_mut(&parent) else { return Err(None) };
+        let (id, depth) = (above.walk, above.depth + 1);
+        let Some(walk) = self.walks.get_mut(&id) else { return Err(None) };
+        let Arrival { follows, expected, passed_over } = above.come_to(index, walk.ahead);
+        if passed_over {
+            walk.ahead = AHEAD_MIN;
+        }
+        if let Some(entered) = was_entered.filter(|_| follows) {
+            walk.found_at(depth, !entered);
+        }
+        if !expected {
+            return Err(Some(*walk));
+        }
+        Ok((if walk.passes_at(depth) { 0 } else { RUN_MIN }, id, depth))
+    }
+
+    /// A listing of it tells these directories, after those that it told before; some of these may be among them. `is_end`: it
+    /// has no more.
+    pub(crate) fn finds(&mut self, directory: InodeId, found: impl IntoIterator<Item = InodeId>, is_end: bool) {
         for child in found {
-            if self.is_full() || self.place(child).is_some_and(|place| place.parent == directory) {
-                continue;
-            }
+            let place = self.place(child).filter(|place| place.parent == directory);
+            let is_full = self.is_full();
             let Some(known) = self.directories.get_mut(&directory) else { return };
-            self.places.insert(child, Place { parent: directory, index: known.children.len() });
-            known.children.push(child);
-            self.children += 1;
+            match place {
+                Some(place) => known.listed = known.listed.max(place.index + 1),
+                None if is_full => {}
+                None => {
+                    self.children -= known.cut();
+                    self.places.insert(child, Place { parent: directory, index: known.children.len() });
+                    known.children.push(child);
+                    known.listed += 1;
+                    self.children += 1;
+                }
+            }
+        }
+        if let Some(known) = self.directories.get_mut(&directory).filter(|_| is_end) {
+            self.children -= known.cut();
         }
     }
 
-    /// What is expected to be listed after `directory`, each once.
+    /// What is expected to be listed after `directory`, the next first; what was asked for since an earlier question is named
+    /// again.
     pub(crate) fn next(&mut self, directory: InodeId) -> Vec<InodeId> {
-        if self.pause > 0 {
-            self.pause -= 1;
+        if let Some(walk) = self.walk_of(directory).filter(|walk| walk.pause > 0) {
+            walk.pause -= 1;
             return Vec::new();
         }
         let mut next = Vec::new();
-        let mut here = directory;
+        let (mut here, mut begin) = (directory, 0);
         for _ in 0..DEPTH_MAX {
-            let Some(known) = self.directories.get_mut(&here) else { break };
-            next.extend_from_slice(known.expected(AHEAD - next.len()));
-            match self.place(here).filter(|_| next.len() < AHEAD) {
-                Some(place) => here = place.parent,
+            let Some(known) = self.directories.get(&here) else { break };
+            let ahead = self.walks.get(&known.walk).map_or(AHEAD_MIN, |walk| walk.ahead);
+            next.extend_from_slice(known.expected(begin, ahead.saturating_sub(next.len())));
+            match self.place(here).filter(|_| next.len() < AHEAD_MAX) {
+                Some(place) => (here, begin) = (place.parent, place.index + 1),
                 None => break,
             }
         }
         next
     }
 
-    /// What was asked for ahead says nothing of a moment later: the next ones are likely to be alike.
-    pub(crate) fn was_in_vain(&mut self) {
-        self.pause = PAUSE;
+    fn walk_of(&mut self, directory: InodeId) -> Option<&mut Walk> {
+        self.walks.get_mut(&self.directories.get(&directory)?.walk)
+    }
+
+    /// `directory`, which is being listed, had been asked for ahead: more may be.
+    pub(crate) fn was_right(&mut self, directory: InodeId) {
+        if let Some(walk) = self.walk_of(directory) {
+            walk.ahead = (walk.ahead + 1).min(AHEAD_MAX);
+        }
+    }
+
+    /// What was asked for ahead of `directory` says nothing of a moment later: the next ones are likely to be alike.
+    pub(crate) fn was_in_vain(&mut self, directory: InodeId) {
+        let Some(place) = self.place(directory) else { return };
+        if let Some(walk) = self.walk_of(place.parent) {
+            *walk = Walk { pause: PAUSE, ahead: AHEAD_MIN, ..*walk };
+        }
     }
 }
 
@@ -145,7 +289,7 @@ mod tests {
 
     fn list(tours: &mut Tours, directory: InodeId, found: &[InodeId]) -> Vec<InodeId> {
         tours.begins(directory);
-        tours.finds(directory, found.iter().copied());
+        tours.finds(directory, found.iter().copied(), true);
         tours.next(directory)
     }
 
@@ -154,13 +298,30 @@ mod tests {
         let mut tours = Tours::default();
         let all = children(1, 20);
         assert!(list(&mut tours, ROOT, &all).is_empty());
-        let mut told = Vec::new();
         for (number, &directory) in all.iter().enumerate() {
-            told.extend(list(&mut tours, directory, &[]));
+            let after = number + 1;
             let expected =
-                if number < RUN_MIN as usize - 1 { &[] } else { &all[RUN_MIN as usize..20.min(number + 1 + AHEAD)] };
-            assert_eq!(told, expected, "each once, and never more than so many before they are listed");
+                if number < RUN_MIN as usize - 1 { &[] } else { &all[after.min(20)..20.min(after + AHEAD_MIN)] };
+            assert_eq!(list(&mut tours, directory, &[]), expected);
         }
+    }
+
+    #[test]
+    fn the_more_guesses_were_right_the_more_are_made() {
+        let mut tours = Tours::default();
+        let all = children(1, 100);
+        list(&mut tours, ROOT, &all);
+        (0..3).for_each(|number| drop(list(&mut tours, all[number], &[])));
+        for (number, &directory) in all.iter().enumerate().take(40).skip(3) {
+            tours.begins(directory);
+            tours.was_right(directory);
+            assert_eq!(tours.next(directory).len(), AHEAD_MAX.min(AHEAD_MIN + number - 2));
+        }
+        // One is passed over.
+        for number in [41, 42] {
+            assert!(list(&mut tours, all[number], &[]).is_empty());
+        }
+        assert_eq!(list(&mut tours, all[43], &[]), all[44..44 + AHEAD_MIN]);
     }
 
     #[test]
@@ -170,12 +331,71 @@ mod tests {
         list(&mut tours, ROOT, &all);
         (0..3).for_each(|number| drop(list(&mut tours, all[number], &[])));
         let within = children(2, 2);
-        assert_eq!(list(&mut tours, all[3], &within), within, "two of those after it are expected already");
+        assert_eq!(list(&mut tours, all[3], &within), [within[0], within[1], all[4]]);
         let deeper = children(3, 1);
-        assert_eq!(list(&mut tours, within[0], &deeper), deeper);
-        assert_eq!(list(&mut tours, deeper[0], &[]), [all[6]]);
-        assert!(list(&mut tours, within[1], &[]).is_empty());
-        assert_eq!(list(&mut tours, all[4], &[]), [all[7]]);
+        assert_eq!(list(&mut tours, within[0], &deeper), [deeper[0], within[1], all[4]]);
+        assert_eq!(list(&mut tours, deeper[0], &[]), [within[1], all[4], all[5]]);
+        assert_eq!(list(&mut tours, within[1], &[]), all[4..7]);
+        assert_eq!(list(&mut tours, all[4], &[]), all[5..8]);
+    }
+
+    /// As `find -maxdepth 2` does.
+    #[test]
+    fn nobody_is_expected_as_deep_as_directories_are_passed_over() {
+        let mut tours = Tours::default();
+        let all = children(1, 30);
+        list(&mut tours, ROOT, &all);
+        for number in 0..20 {
+            let within = children(10 + number as u64, 5);
+            let next = list(&mut tours, all[number], &within);
+            assert!(next.iter().all(|directory| !within.contains(directory)), "{number}");
+        }
+        // Another one enters them.
+        for number in 20..26 {
+            let within = children(10 + number as u64, 5);
+            let next = list(&mut tours, all[number], &within);
+            assert_eq!(next.contains(&within[0]), number > 20, "{number}");
+            within.iter().for_each(|&directory| drop(list(&mut tours, directory, &[])));
+        }
+    }
+
+    /// It enters the directories at one depth, and not those below, in all that come after.
+    #[test]
+    fn what_is_passed_over_is_known_of_a_whole_walk() {
+        let mut tours = Tours::default();
+        let all = children(1, 10);
+        list(&mut tours, ROOT, &all);
+        for number in 0..10 {
+            let within = children(10 + number, 5);
+            list(&mut tours, all[number as usize], &within);
+            for (at, &directory) in within.iter().enumerate() {
+                let deeper = children(100 + 10 * number + at as u64, 4);
+                let next = list(&mut tours, directory, &deeper);
+                let is_new = number == 2 && at == 0;
+                assert!(is_new || next.iter().all(|directory| !deeper.contains(directory)), "{number} {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn walks_at_the_same_time_do_not_harm_each_other() {
+        let mut tours = Tours::default();
+        let all = children(1, 60);
+        list(&mut tours, ROOT, &all);
+        (0..30).for_each(|number| drop(list(&mut tours, all[number], &[])));
+        // Another one begins at the same directory, and is behind.
+        list(&mut tours, ROOT, &all);
+        for number in 0..20 {
+            assert_eq!(list(&mut tours, all[30 + number], &[]).len(), AHEAD_MIN);
+            assert_eq!(list(&mut tours, all[number], &[]).len(), if number < 2 { 0 } else { AHEAD_MIN });
+        }
+        // And one within another directory, which finds nothing that could be asked for ahead.
+        let (other, within) = (InodeId(2), children(2, 60));
+        list(&mut tours, other, &within);
+        (0..3).for_each(|number| drop(list(&mut tours, within[number], &[])));
+        tours.was_in_vain(within[3]);
+        assert!(list(&mut tours, within[3], &[]).is_empty());
+        assert_eq!(list(&mut tours, all[50], &[]), all[51..51 + AHEAD_MIN]);
     }
 
     #[test]
@@ -196,7 +416,7 @@ mod tests {
         let all = children(1, 200);
         list(&mut tours, ROOT, &all);
         (0..3).for_each(|number| drop(list(&mut tours, all[number], &[])));
-        tours.was_in_vain();
+        tours.was_in_vain(all[3]);
         let told = (3..200).map(|number| list(&mut tours, all[number], &[]).len());
         assert_eq!(told.take_while(|&told| told == 0).count(), PAUSE as usize);
     }
@@ -210,7 +430,11 @@ mod tests {
         assert!(list(&mut tours, ROOT, &now).is_empty());
         assert!(list(&mut tours, before[5], &[]).is_empty(), "it is there no more");
         (0..2).for_each(|number| assert!(list(&mut tours, now[number], &[]).is_empty()));
-        assert_eq!(list(&mut tours, now[2], &[]).len(), AHEAD);
+        assert_eq!(list(&mut tours, now[2], &[]).len(), AHEAD_MIN);
+        // Its last ones have gone.
+        list(&mut tours, ROOT, &now[..8]);
+        assert_eq!(tours.directories[&ROOT].children, now[..8]);
+        assert_eq!(tours.children, 8);
     }
 
     #[test]
@@ -218,8 +442,8 @@ mod tests {
         let mut tours = Tours::default();
         let all = children(1, 20);
         tours.begins(ROOT);
-        tours.finds(ROOT, all[..10].iter().copied());
-        (0..3).for_each(|_| tours.finds(ROOT, all[5..].iter().copied()));
+        tours.finds(ROOT, all[..10].iter().copied(), false);
+        (0..3).for_each(|_| tours.finds(ROOT, all[5..].iter().copied(), true));
         assert_eq!(tours.directories[&ROOT].children, all);
     }
 
@@ -230,9 +454,9 @@ mod tests {
         list(&mut tours, a, &[b]);
         assert!(list(&mut tours, b, &[a]).is_empty());
         let within = children(2, 9);
-        tours.finds(b, within.iter().copied());
-        let told: Vec<_> = within.iter().flat_map(|&directory| list(&mut tours, directory, &[])).collect();
-        assert_eq!(told, within[3..]);
+        tours.finds(b, within.iter().copied(), false);
+        let told = within.iter().map(|&directory| list(&mut tours, directory, &[]).len());
+        assert_eq!(told.collect::<Vec<_>>(), [0, 0, 3, 3, 3, 3, 2, 1, 0]);
     }
 
     #[test]
@@ -249,6 +473,10 @@ mod tests {
         for number in 1..200 {
             list(&mut tours, ROOT, &children(number, 1000));
             assert!(tours.places.len() <= DIRECTORIES_MAX, "one directory, of which all are others each time");
+        }
+        for number in 0..DIRECTORIES_MAX as u64 {
+            tours.begins(InodeId(number));
+            assert!(tours.walks.len() <= tours.directories.len());
         }
     }
 }
