@@ -20,13 +20,16 @@ use types::id::InodeId;
 use types::name::Name;
 use wire::v1::meta::Standing;
 
+use crate::lately::Lately;
 use crate::lease::{Board, Lease, Subject};
 use crate::mutex::lock;
 use crate::names::Known;
 
-/// Above one of these, all is dropped: a few MiB.
-const DIRECTORIES_MAX: usize = 4096;
-const NAMES_MAX: usize = 1 << 16;
+/// Above these, what was not used lately is dropped: some tens of MiB.
+const DIRECTORIES_MAX: usize = 1 << 14;
+const NAMES_MAX: usize = 1 << 18;
+/// So many names there are at most then: what makes more of them does not look for room each time.
+const NAMES_LEFT: usize = NAMES_MAX - NAMES_MAX / 16;
 const DOUBTS_MAX: usize = 1024;
 /// A request that was given up does not happen later than this: its connection or its number is gone.
 pub(crate) const DOUBT: Duration = Duration::from_secs(60);
@@ -41,7 +44,7 @@ pub(crate) struct Kept {
 
 #[derive(Default)]
 struct Table {
-    directories: FxHashMap<InodeId, Directory>,
+    directories: Lately<InodeId, Directory>,
     /// All names in `directories`.
     names: usize,
     /// In how many ways a directory is about to get a name.
@@ -97,7 +100,7 @@ impl Kept {
         if !self.is_enabled() {
             return None;
         }
-        let table = self.table();
+        let mut table = self.table();
         let known = table.directories.get(&directory).filter(|known| board.holds(known.lease, now))?;
         Some(Known { attr: known.attr, lease: known.lease })
     }
@@ -107,7 +110,7 @@ impl Kept {
         if !self.is_enabled() {
             return false;
         }
-        let table = self.table();
+        let mut table = self.table();
         let Some(known) = table.directories.get(&directory) else { return false };
         known.names.as_ref().is_some_and(|names| !names.contains_key(name)) && board.holds(known.lease, now)
     }
@@ -121,14 +124,14 @@ impl Kept {
         let table = &mut *table;
         *table.making.entry(directory).or_default() += 1;
         table.begun += 1;
-        if let Some(names) = table.directories.get_mut(&directory).and_then(|known| known.names.as_mut()) {
+        if let Some(names) = table.directories.get(&directory).and_then(|known| known.names.as_mut()) {
             let before = names.len();
             let mark = names.entry(name.clone()).or_default();
             mark.making += 1;
             mark.last = table.begun;
             table.names += names.len() - before;
         }
-        table.make_room(board);
+        table.make_room(board, directory);
         Making { kept: self, place: Some((directory, name.clone())) }
     }
 
@@ -137,7 +140,7 @@ impl Kept {
         if !self.is_enabled() {
             return Taking(None);
         }
-        let table = self.table();
+        let mut table = self.table();
         let names = table.directories.get(&directory).and_then(|known| known.names.as_ref());
         let mark = names.and_then(|names| names.get(name)).filter(|mark| mark.making == 0);
         Taking(mark.map(|mark| mark.last))
@@ -147,7 +150,7 @@ impl Kept {
     pub(crate) fn took(&self, directory: InodeId, name: &Name, taking: &Taking) {
         let Some(last) = taking.0 else { return };
         let mut table = self.table();
-        let names = table.directories.get_mut(&directory).and_then(|known| known.names.as_mut());
+        let names = table.directories.get(&directory).and_then(|known| known.names.as_mut());
         let Some(names) = names else { return };
         if names.get(name).is_some_and(|mark| mark.making == 0 && mark.last == last) {
             names.remove(name);
@@ -162,22 +165,27 @@ impl Kept {
         }
         let directory = attr.inode;
         let mut table = self.table();
+        let table = &mut *table;
         if table.is_in_doubt(directory, now) || !board.holds(lease, now) {
             table.forget(board, directory);
             return;
         }
         let is_new_start = standing.empty && !table.making.contains_key(&directory);
-        let names = match table.directories.get_mut(&directory) {
+        let names = match table.directories.get(&directory) {
             Some(known) if known.order >= standing.order => return,
-            // Nobody else can have changed it meanwhile.
-            Some(known) if board.holds(known.lease, now) => known.names.take(),
-            Some(_) | None => None,
+            Some(known) => {
+                let names = known.names.take();
+                let count = names.as_ref().map_or(0, FxHashMap::len);
+                // Nobody else can have changed it meanwhile.
+                let stays = board.holds(known.lease, now) && !is_new_start;
+                table.names -= if stays { 0 } else { count };
+                names.filter(|_| stays)
+            }
+            None => None,
         };
-        table.remove(directory);
         let names = if is_new_start { Some(FxHashMap::default()) } else { names };
-        table.names += names.as_ref().map_or(0, FxHashMap::len);
         table.directories.insert(directory, Directory { attr, lease, order: standing.order, names });
-        table.make_room(board);
+        table.make_room(board, directory);
     }
 
     /// An own change made something else of `directory` than what is known of it.
@@ -228,9 +236,27 @@ impl Table {
         self.names = 0;
     }
 
-    fn make_room(&mut self, board: &Board) {
-        if self.directories.len() > DIRECTORIES_MAX || self.names > NAMES_MAX {
-            self.forget_all(board);
+    /// Drops what was not used lately, where there is too much. `in_use`: the directory that is at hand.
+    fn make_room(&mut self, board: &Board, in_use: InodeId) {
+        while self.directories.len() > DIRECTORIES_MAX {
+            let making = &self.making;
+            let is_in_use = |&it: &InodeId| it == InodeId::ROOT || it == in_use || making.contains_key(&it);
+            let Some((directory, known)) = self.directories.evict(|it, _| is_in_use(it)) else { break };
+            self.names -= known.names.map_or(0, |names| names.len());
+            // What was asked for before an own change and comes late is found out by `order`, which is gone.
+            board.note(Subject::inode(directory));
+        }
+        if self.names > NAMES_MAX {
+            self.drop_names();
+        }
+    }
+
+    /// What is known of the directories stays, but for what is absent there.
+    fn drop_names(&mut self) {
+        let has_none = |known: &Directory| known.names.as_ref().is_none_or(FxHashMap::is_empty);
+        while self.names > NAMES_LEFT {
+            let Some(known) = self.directories.pick(|_, known| has_none(known)) else { break };
+            self.names -= known.names.take().map_or(0, |names| names.len());
         }
     }
 
@@ -264,7 +290,7 @@ impl Drop for Making<'_> {
                 table.making.remove(directory);
             }
         }
-        let names = table.directories.get_mut(directory).and_then(|known| known.names.as_mut());
+        let names = table.directories.get(directory).and_then(|known| known.names.as_mut());
         if let Some(mark) = names.and_then(|names| names.get_mut(name)) {
             mark.making = mark.making.saturating_sub(1);
         }
@@ -307,6 +333,12 @@ mod tests {
         /// `order` also goes into the attributes, to tell them apart.
         fn learn(&self, order: u64, empty: bool, lease: Lease) {
             self.kept.learn(&self.board, attr(order as u32), &Standing { order, empty }, lease, self.now);
+        }
+
+        fn learn_other(&self, inode: u64) {
+            let lease = Lease::granted(self.board.ticket(), Subject::inode(InodeId(inode)), 10_000);
+            let attr = Attr { inode: InodeId(inode), ..attr(1) };
+            self.kept.learn(&self.board, attr, &Standing { order: 1, empty: true }, lease, self.now);
         }
 
         fn known(&self) -> Option<u32> {
@@ -439,12 +471,61 @@ mod tests {
             drop(bed.making(&number.to_string()));
         }
         assert!(bed.kept.table().names <= NAMES_MAX && !bed.is_absent("y"));
-        for inode in 0..DIRECTORIES_MAX as u64 + 10 {
-            let lease = Lease::granted(bed.board.ticket(), Subject::inode(InodeId(inode)), 10_000);
-            let attr = Attr { inode: InodeId(inode), ..attr(1) };
-            bed.kept.learn(&bed.board, attr, &Standing { order: 1, empty: true }, lease, bed.now);
-        }
+        assert_eq!(bed.known(), Some(1), "of the directory itself nothing was dropped");
+        (0..DIRECTORIES_MAX as u64 + 10).for_each(|inode| bed.learn_other(inode));
         assert!(bed.kept.table().directories.len() <= DIRECTORIES_MAX);
+    }
+
+    #[test]
+    fn what_was_not_used_lately_is_dropped_and_the_root_is_not() {
+        let bed = bed();
+        bed.learn_other(InodeId::ROOT.0);
+        let making = bed.making("x");
+        bed.learn(1, false, bed.lease());
+        let first = 1000;
+        let others = first..first + 3 * DIRECTORIES_MAX as u64;
+        let used = InodeId(first);
+        for inode in others.clone() {
+            bed.learn_other(inode);
+            // Also where its lease is over.
+            bed.kept.attr(&bed.board, used, bed.now);
+        }
+        let mut table = bed.kept.table();
+        assert_eq!(table.directories.len(), DIRECTORIES_MAX);
+        assert!(table.directories.get(&InodeId::ROOT).is_some() && table.directories.get(&used).is_some());
+        assert!(table.directories.get(&DIR).is_some(), "a name is being made there");
+        let kept = others.rev().take(DIRECTORIES_MAX / 2).filter(|&it| table.directories.get(&InodeId(it)).is_some());
+        assert_eq!(kept.count(), DIRECTORIES_MAX / 2, "the latest");
+        drop(table);
+        drop(making);
+    }
+
+    /// Its `order` would say so, which is known no more.
+    #[test]
+    fn of_what_was_dropped_no_older_answer_is_believed() {
+        let bed = bed();
+        let asked_before = bed.lease();
+        bed.learn(2, false, bed.lease());
+        (1000..1001 + DIRECTORIES_MAX as u64).for_each(|inode| bed.learn_other(inode));
+        assert!(bed.kept.table().directories.get(&DIR).is_none());
+        bed.learn(1, true, asked_before);
+        assert!(bed.known().is_none() && !bed.is_absent("x"));
+    }
+
+    #[test]
+    fn names_are_dropped_where_none_was_looked_for_lately() {
+        let bed = bed();
+        let other = InodeId(1000);
+        bed.learn_other(other.0);
+        for number in 0..NAMES_MAX / 2 {
+            drop(bed.kept.making(&bed.board, other, &name(&number.to_string())));
+        }
+        bed.learn(1, true, bed.lease());
+        for number in 0..=NAMES_MAX / 2 {
+            drop(bed.making(&number.to_string()));
+        }
+        assert!(bed.kept.table().names <= NAMES_MAX);
+        assert!(bed.is_absent("y") && !bed.kept.is_absent(&bed.board, other, &name("y"), bed.now));
     }
 
     #[test]

@@ -89,6 +89,7 @@ mod bare; // which inodes have no extended attributes
 mod contents; // attributes of open files, and contents of small ones
 mod draft; // what is kept back of a new file
 mod kept; // directories of which enough is known
+mod lately; // tables that drop what was not used lately
 mod lease; // what may be believed without asking, and its end
 mod list_ahead; // lists directories before a program comes to them
 mod listings; // which listings the kernel may keep

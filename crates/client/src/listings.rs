@@ -20,28 +20,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use rustc_hash::FxHashMap;
 use types::attr::{Attr, FileType};
 use types::id::InodeId;
 use types::time::{AccessTimes, Timestamp};
 use wire::v1::meta::DirectoryReply;
 
 use crate::few::Few;
+use crate::lately::Lately;
 use crate::lease::{Board, Lease, Subject, Ticket, mix};
 use crate::mutex::lock;
 use crate::router::Client;
 
-/// Above this, all are forgotten: a megabyte.
+/// Above this, those that were not used lately are forgotten: a megabyte.
 const DIRECTORIES_MAX: usize = 1 << 14;
 
 /// Own changes are counted by the hash of their directory, in so many places.
 const PLACES: usize = 1024;
 
 pub(crate) struct Listings {
-    listed: Mutex<FxHashMap<InodeId, Noted>>,
+    listed: Mutex<Lately<InodeId, Noted>>,
     /// Directories of which the keeper may have entries, good or not: to forget these may take long. These are at most the
-    /// directories that it knows, which cost it far more memory.
-    kept: Few<InodeId, ()>,
+    /// directories that it knows, which cost it far more memory. True: from when is not known any more.
+    kept: Few<InodeId, bool>,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
 }
@@ -108,23 +108,25 @@ impl Default for Listings {
 }
 
 impl Listings {
-    fn listed(&self) -> MutexGuard<'_, FxHashMap<InodeId, Noted>> {
+    fn listed(&self) -> MutexGuard<'_, Lately<InodeId, Noted>> {
         lock(&self.listed)
     }
 
     /// A listing of `directory` has begun.
     pub(crate) fn begins(&self, directory: InodeId, begun: Listed) {
-        note(&mut self.listed(), directory, begun);
+        self.note(&mut self.listed(), directory, begun);
     }
 
     /// The keeper is about to forget what it has of `directory`.
     pub(crate) fn forgotten(&self, directory: InodeId) {
-        self.listed().remove(&directory);
+        let mut listed = self.listed();
+        listed.remove(&directory);
+        self.kept.look(&directory, |is_of_old| *is_of_old = false);
     }
 
     /// The keeper may have entries of `directory` from now on.
     fn keeps(&self, directory: InodeId) {
-        self.kept.change(|kept| kept.insert(directory, ()));
+        self.kept.change(|kept| *kept.entry(directory).or_default());
     }
 
     /// The keeper may have entries of it, if it is a directory.
@@ -141,8 +143,10 @@ impl Listings {
     /// listing: once.
     fn ends(&self, board: &Board, directory: InodeId, ctime: Timestamp, now: Instant) -> bool {
         let mut listed = self.listed();
-        let is_old = listed.get(&directory).is_some_and(|noted| noted.is_old(board, ctime, now));
-        is_old && listed.remove(&directory).is_some()
+        match listed.get(&directory) {
+            Some(noted) => noted.is_old(board, ctime, now) && listed.remove(&directory).is_some(),
+            None => self.kept.look(&directory, std::mem::take) == Some(true),
+        }
     }
 
     /// The keeper is about to hear of other `rights` than what it may know, and has a listing that [`Self::ends`] with the next
@@ -155,14 +159,16 @@ impl Listings {
         now: Instant,
     ) -> bool {
         let mut listed = self.listed();
-        let Some(noted) = listed.get_mut(&directory) else { return false };
+        let Some(noted) = listed.get(&directory) else { return false };
         noted.is_old(board, ctime, now) && noted.begun.rights.replace(rights) != Some(rights)
     }
 
     /// This client has changed what is in `directory`.
     pub(crate) fn changed(&self, directory: InodeId) {
         let mut listed = self.listed();
-        listed.entry(directory).and_modify(|noted| noted.stale = true);
+        if let Some(noted) = listed.get(&directory) {
+            noted.stale = true;
+        }
         self.place(directory).fetch_add(1, Ordering::SeqCst);
     }
 
@@ -181,15 +187,14 @@ impl Listings {
         let mut listed = self.listed();
         let is_good = self.changes(directory) == changes && board.holds(begun.lease, now);
         if is_good {
-            note(&mut listed, directory, begun);
+            self.note(&mut listed, directory, begun);
         }
         is_good
     }
 
     /// The last listing of `directory` began under a lease that is still held, and the keeper has nothing from before a change.
     fn is_good(&self, board: &Board, directory: InodeId, now: Instant) -> bool {
-        let is_good = |noted: &Noted| !noted.stale && board.holds(noted.begun.lease, now);
-        self.listed().get(&directory).is_some_and(is_good)
+        self.listed().get(&directory).is_some_and(|noted| !noted.stale && board.holds(noted.begun.lease, now))
     }
 
     /// `directory` is being opened, and the keeper forgets what it has of it.
@@ -198,14 +203,21 @@ impl Listings {
         if listed.get(&directory).is_some_and(|noted| noted.stale) {
             listed.remove(&directory);
         }
+        self.kept.look(&directory, |is_of_old| *is_of_old = false);
     }
-}
 
-fn note(listed: &mut FxHashMap<InodeId, Noted>, directory: InodeId, begun: Listed) {
-    if listed.len() >= DIRECTORIES_MAX {
-        listed.clear();
+    fn note(&self, listed: &mut Lately<InodeId, Noted>, directory: InodeId, begun: Listed) {
+        if let Some(noted) = listed.get(&directory) {
+            noted.begun = begun;
+            return;
+        }
+        let stale = self.kept.look(&directory, |is_of_old| *is_of_old) == Some(true);
+        listed.insert(directory, Noted { begun, stale });
+        while listed.len() > DIRECTORIES_MAX {
+            let Some((other, _)) = listed.evict(|&it, _| it == directory) else { break };
+            self.kept.look(&other, |is_of_old| *is_of_old = true);
+        }
     }
-    listed.entry(directory).or_insert(Noted { begun, stale: false }).begun = begun;
 }
 
 /// What may be kept of the entries of a directory that is being opened.
@@ -390,13 +402,37 @@ mod tests {
     }
 
     #[test]
+    fn of_what_is_not_noted_any_more_the_keeper_forgets_what_it_has() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        let others = |first: u64| {
+            let many = first..first + 3 * DIRECTORIES_MAX as u64;
+            many.for_each(|it| listings.begins(InodeId(it), begun(&board)));
+        };
+        listings.keeps(DIRECTORY);
+        listings.begins(DIRECTORY, begun(&board));
+        others(1000);
+        assert!(!listings.is_good(&board, DIRECTORY, now));
+        // Nobody notes that it was changed.
+        listings.changed(DIRECTORY);
+        listings.begins(DIRECTORY, begun(&board));
+        assert!(!listings.is_good(&board, DIRECTORY, now), "by who had it open, from the beginning");
+        listings.opened_anew(DIRECTORY);
+        listings.begins(DIRECTORY, begun(&board));
+        assert!(listings.is_good(&board, DIRECTORY, now));
+        others(1_000_000);
+        let at = Timestamp::default();
+        assert!(listings.ends(&board, DIRECTORY, at, now) && !listings.ends(&board, DIRECTORY, at, now), "once");
+    }
+
+    #[test]
     fn there_are_never_more_than_so_many() {
         let (listings, board) = (Listings::default(), Board::new());
         for number in 0..=DIRECTORIES_MAX as u64 {
             listings.begins(InodeId(number), begun(&board));
         }
         assert!(listings.listed().len() <= DIRECTORIES_MAX);
-        assert!(listings.listed().contains_key(&InodeId(DIRECTORIES_MAX as u64)));
+        assert!(listings.listed().get(&InodeId(DIRECTORIES_MAX as u64)).is_some());
+        assert!(listings.listed().len() == DIRECTORIES_MAX, "no more are forgotten than have to be");
         for number in 0..=DIRECTORIES_MAX as u64 {
             let directory = InodeId(number);
             let lease = Lease::granted(board.ticket(), Subject::inode(directory), 10_000);
