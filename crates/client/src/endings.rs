@@ -12,8 +12,8 @@ use std::time::Instant;
 use types::id::InodeId;
 
 /// Of each bucket of the table of open files so many endings are known by name; with more in between each may be the
-/// one.
-const LAST: usize = 16;
+/// one. Dozens of threads that open and close small files end as many in a bucket in the time of one slow answer.
+const LAST: usize = 256;
 
 /// What was given up lately, for each bucket of the table of open files, of which there are `BUCKETS`.
 pub(crate) struct Endings<const BUCKETS: usize> {
@@ -22,13 +22,23 @@ pub(crate) struct Endings<const BUCKETS: usize> {
     begun: Instant,
 }
 
-#[derive(Default)]
 struct Bucket {
     count: AtomicU64,
-    last: [AtomicU64; LAST],
+    last: Box<[AtomicU64]>,
     /// How often shards were told of reads.
     reads: AtomicU64,
-    last_reads: [Read; LAST],
+    last_reads: Box<[Read]>,
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            last: (0..LAST).map(|_| AtomicU64::new(0)).collect(),
+            reads: AtomicU64::new(0),
+            last_reads: (0..LAST).map(|_| Read::default()).collect(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -74,19 +84,30 @@ impl<const BUCKETS: usize> Endings<BUCKETS> {
     /// The shard was told of a read, which what is known of the open file says no more. The caller has the lock.
     pub(crate) fn told_of_read(&self, bucket: usize, inode: InodeId, now: Instant) {
         let Bucket { reads, last_reads, .. } = &self.buckets[bucket];
-        let read = &last_reads[reads.fetch_add(1, Ordering::SeqCst) as usize % LAST];
+        let number = reads.load(Ordering::SeqCst);
+        let read = &last_reads[number as usize % LAST];
         read.at.store(self.nanoseconds(now), Ordering::SeqCst);
         read.inode.store(inode.0, Ordering::SeqCst);
+        // Who looks without the lock finds those before it.
+        reads.store(number + 1, Ordering::SeqCst);
     }
 
     /// An answer to what was asked `at` this moment may be older than that.
     pub(crate) fn may_be_before_read(&self, bucket: usize, inode: InodeId, at: Instant) -> bool {
-        let Bucket { last_reads, .. } = &self.buckets[bucket];
-        let at = self.nanoseconds(at);
-        let is_after = |read: &Read| read.at.load(Ordering::SeqCst) >= at;
-        let is_it = |read: &Read| read.inode.load(Ordering::SeqCst) == inode.0;
+        let Bucket { reads, last_reads, .. } = &self.buckets[bucket];
+        let (at, count) = (self.nanoseconds(at), reads.load(Ordering::SeqCst));
+        // The last one first: those before it were told of before.
+        for back in 1..=LAST as u64 {
+            let read = &last_reads[count.wrapping_sub(back) as usize % LAST];
+            if read.at.load(Ordering::SeqCst) < at {
+                return false;
+            }
+            if read.inode.load(Ordering::SeqCst) == inode.0 {
+                return true;
+            }
+        }
         // With more in between than are known each may be the one.
-        last_reads.iter().any(|read| is_after(read) && is_it(read)) || last_reads.iter().all(is_after)
+        true
     }
 
     /// At least 1: there was no read at 0.
