@@ -135,6 +135,11 @@ impl Kept {
         Making { kept: self, place: Some((directory, name.clone())) }
     }
 
+    /// In how many ways `directory` is about to get a name.
+    pub(crate) fn makings(&self, directory: InodeId) -> u32 {
+        self.table().making.get(&directory).copied().unwrap_or_default()
+    }
+
     /// Before a change is sent that takes `name` away.
     pub(crate) fn taking(&self, directory: InodeId, name: &Name) -> Taking {
         if !self.is_enabled() {

@@ -43,6 +43,7 @@ mod telling; // tells a shard that has restarted what is held in it
 
 // Names, directories and attributes.
 mod acl; // access control lists
+mod behind; // which directories a change over several shards takes
 mod directory; // listing directories
 mod flags; // flags of files (`chattr`)
 mod graves; // what removed directories and devices answer while in use

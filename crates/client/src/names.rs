@@ -10,6 +10,7 @@ use wire::codec::Bytes;
 use wire::op::Call;
 use wire::v1::meta::{self, ChangeReply, DirectoryReply, InodeReply};
 
+use crate::behind::Behind;
 use crate::caller::Caller;
 use crate::contents::Asked;
 use crate::file::File;
@@ -323,7 +324,8 @@ impl Client {
         result.map(|reply| (ticket, reply))
     }
 
-    /// Sends a change that takes or moves names; `directories` are those that it changes.
+    /// Sends a change that takes or moves names; `directories` are those that it changes, and `making` so many names it makes
+    /// in each.
     async fn take<C: Call<Reply = ChangeReply> + Clone + 'static>(
         &self,
         caller: &Caller<'_>,
@@ -331,6 +333,7 @@ impl Client {
         numbered: &NumberedChange,
         request: &C,
         names: [&(InodeId, Name); 2],
+        (behind, making): (&Behind, u32),
     ) -> Result<(), Errno> {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let ticket = board.ticket();
@@ -349,15 +352,16 @@ impl Client {
         if let Some(removed) = reply.removed {
             self.shared.graves.dig(*removed);
         }
-        if !reply.told {
+        let others = if reply.told { Some(reply.others) } else { self.behind(behind, directories, making) };
+        let Some(others) = others else {
             kept.forget_all(board);
             return Ok(());
-        }
+        };
         self.came_to(ticket, directories[0], reply.parent.as_deref());
         if directories[1] != directories[0] {
             self.came_to(ticket, directories[1], reply.target.as_deref());
         }
-        for other in reply.others {
+        for other in others {
             kept.forget(board, other);
         }
         Ok(())
@@ -524,7 +528,7 @@ impl Client {
             let request = meta::Unlink { exactly, parent: part, name: name.clone(), given };
             let taking = self.shared.kept.taking(part, &name);
             let there = (parent, name.clone());
-            self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
+            self.take(caller, [part; 2], &numbered, &request, [&there; 2], (&Behind::Files, 0)).await?;
             self.shared.kept.took(part, &name, &taking);
             Ok(())
         };
@@ -535,28 +539,32 @@ impl Client {
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`.
     pub async fn rmdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         // One that is at home in another shard nobody tells of afterwards.
-        let before = if self.shared.map().shards.len() > 1 {
-            self.lookup(caller, parent, name.clone()).await.ok()
+        let behind = if self.shared.map().shards.len() > 1 {
+            self.look_behind(caller, &[&(parent, name.clone())]).await
         } else {
-            None
+            Behind::Unknown
         };
-        self.rmdir_there(caller, parent, name).await?;
-        if let Some(Looked::Found(named)) = before
-            && self.shared.graves.attr(named.attr.inode).is_none()
-        {
-            self.shared.graves.dig(Attr { nlink: 0, ctime: Shared::wall_clock(), ..named.attr });
+        self.rmdir_there(caller, parent, name, &behind).await?;
+        if let Some(attr) = behind.attr().filter(|attr| self.shared.graves.attr(attr.inode).is_none()) {
+            self.shared.graves.dig(Attr { nlink: 0, ctime: Shared::wall_clock(), ..attr });
         }
         Ok(())
     }
 
-    async fn rmdir_there(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
+    async fn rmdir_there(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: Name,
+        behind: &Behind,
+    ) -> Result<(), Errno> {
         let rmdir = async |part: InodeId| {
             let numbered = self.shared.begin_change(part.home());
             let (exactly, given) = (numbered.exactly.clone(), caller.given());
             let request = meta::Rmdir { exactly, parent: part, name: name.clone(), given };
             let taking = self.shared.kept.taking(part, &name);
             let there = (parent, name.clone());
-            self.take(caller, [part; 2], &numbered, &request, [&there; 2]).await?;
+            self.take(caller, [part; 2], &numbered, &request, [&there; 2], (behind, 0)).await?;
             self.shared.kept.took(part, &name, &taking);
             Ok(())
         };
@@ -598,6 +606,11 @@ impl Client {
     ) -> Result<(), Errno> {
         let part = |(parent, name): &(InodeId, Name)| self.shared.splits.part(*parent, name);
         let (source_parent, target_parent) = (part(source), part(target));
+        let behind = if source_parent.home() == target_parent.home() {
+            Behind::Unknown
+        } else {
+            self.look_behind(caller, &[source, target]).await
+        };
         let numbered = self.shared.begin_change(source_parent.home());
         let request = meta::Rename {
             exactly: numbered.exactly.clone(),
@@ -613,7 +626,8 @@ impl Client {
         let (kept, board) = (&self.shared.kept, &self.shared.board);
         let _target = kept.making(board, target_parent, &target.1);
         let _source = kept.making(board, source_parent, &source.1);
-        self.take(caller, [source_parent, target_parent], &numbered, &request, [source, target]).await
+        let directories = [source_parent, target_parent];
+        self.take(caller, directories, &numbered, &request, [source, target], (&behind, 1)).await
     }
 }
 
