@@ -205,7 +205,7 @@ impl<K: Kv> Call<'_, K> {
         let (mtime, read) = (mtime.map(time_change), read.map(time_change));
         let settle = Settle { inode, size, blocks, mtime, gathered, release, close, untouched, read };
         let Settled { settled, intents } =
-            self.shard.settle(exactly, &settle, drafted.map(|told| self::drafted(*told)).as_ref())?;
+            self.shard.settle(exactly, &settle, drafted.map(|told| self::drafted(*told)))?;
         Ok(Answer::Settled(meta::SettleReply { settled, intents }))
     }
 

@@ -38,7 +38,12 @@ impl Cold {
     }
 
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.changed.insert(key.to_vec(), Some(value.to_vec()));
+        self.put_owned(key, value.to_vec());
+    }
+
+    /// As [`Self::put`], without a copy of the value.
+    pub(crate) fn put_owned(&mut self, key: &[u8], value: Vec<u8>) {
+        self.changed.insert(key.to_vec(), Some(value));
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) {

@@ -42,10 +42,11 @@ impl<K: Kv> Namespace<K> {
         all[offset..end].copy_from_slice(bytes);
         self.drop_capability(id, inode)?;
         let inode = self.existing(id)?;
-        self.put_contents(id, &all);
+        let size = all.len() as u64;
+        self.put_contents(id, all);
         let now = self.now;
         let inode = self.inodes.modify(id, inode);
-        inode.resize_inline(all.len() as u64);
+        inode.resize_inline(size);
         inode.mtime = now;
         inode.ctime = now;
         Ok(())
@@ -58,12 +59,13 @@ impl<K: Kv> Namespace<K> {
         Ok(all)
     }
 
-    pub(crate) fn put_contents(&mut self, id: InodeId, bytes: &[u8]) {
+    /// They are copied only once from here on, into the batch.
+    pub(crate) fn put_contents(&mut self, id: InodeId, bytes: Vec<u8>) {
         contents::ser_key(&mut self.key, id);
         if bytes.is_empty() {
             self.cold.delete(&self.key);
         } else {
-            self.cold.put(&self.key, bytes);
+            self.cold.put_owned(&self.key, bytes);
         }
     }
 
@@ -80,7 +82,7 @@ impl<K: Kv> Namespace<K> {
             return inode;
         }
         if inode.size > 0 {
-            self.put_contents(id, &[]);
+            self.put_contents(id, Vec::new());
         }
         let inode = self.inodes.modify(id, inode);
         if let Body::File(Striping { inline_limit, .. }) = &mut inode.body {

@@ -55,7 +55,7 @@ impl<K: Kv> Namespace<K> {
         inode.ctime = now;
         if let Some(contents) = contents {
             inode.resize_inline(contents.len() as u64);
-            self.put_contents(id, &contents);
+            self.put_contents(id, contents);
         }
         let inode = self.existing(id)?;
         if let Some((_, mut acl)) = acl {

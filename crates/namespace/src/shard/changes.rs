@@ -317,7 +317,7 @@ impl<K: Kv> Shard<K> {
     /// # Errors
     /// `ESTALE`, `EISDIR`, `EINVAL` (no regular file), `EFBIG`; with `drafted` `ECANCELED` where it is none, and `EOPNOTSUPP`
     /// with contents that cannot be in the metadata.
-    pub fn settle(&mut self, exactly: Exactly, settle: &Settle, drafted: Option<&Drafted>) -> Result<Settled> {
+    pub fn settle(&mut self, exactly: Exactly, settle: &Settle, drafted: Option<Drafted>) -> Result<Settled> {
         match self.begin(exactly)? {
             Some(Outcome::Settled { settled, intents }) => {
                 self.end_again(exactly.session, settle)?;

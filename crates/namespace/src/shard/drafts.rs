@@ -94,13 +94,7 @@ impl<K: Kv> Shard<K> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` with contents that cannot be in the metadata.
-    pub(super) fn publish(
-        &mut self,
-        session: SessionId,
-        id: InodeId,
-        inode: Inode,
-        drafted: &Drafted,
-    ) -> Result<Inode> {
+    pub(super) fn publish(&mut self, session: SessionId, id: InodeId, inode: Inode, drafted: Drafted) -> Result<Inode> {
         if let Some(contents) = &drafted.contents
             && inode.inline_limit().is_none_or(|limit| contents.len() > limit as usize)
         {
@@ -134,7 +128,7 @@ impl<K: Kv> Shard<K> {
 }
 
 impl<K: Kv> crate::namespace::Namespace<K> {
-    fn publish(&mut self, id: InodeId, inode: Inode, drafted: &Drafted) -> Inode {
+    fn publish(&mut self, id: InodeId, inode: Inode, drafted: Drafted) -> Inode {
         let inode = self.inodes.modify(id, inode);
         inode.flags &= !DRAFT;
         inode.mode = (drafted.mode & PERMISSION_BITS) as u16;
@@ -146,7 +140,7 @@ impl<K: Kv> crate::namespace::Namespace<K> {
             inode.resize_inline(contents.len() as u64);
         }
         let inode = *inode;
-        if let Some(contents) = &drafted.contents {
+        if let Some(contents) = drafted.contents {
             self.put_contents(id, contents);
         }
         inode

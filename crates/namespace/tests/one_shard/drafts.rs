@@ -65,7 +65,7 @@ fn settle(inode: InodeId, size: u64) -> Settle {
 
 fn publish(bed: &mut Bed, session: SessionId, inode: InodeId, drafted: &Drafted) -> Result<Settled> {
     let exactly = bed.next(session);
-    bed.shard.settle(exactly, &settle(inode, 0), Some(drafted))
+    bed.shard.settle(exactly, &settle(inode, 0), Some(drafted.clone()))
 }
 
 fn contents(bed: &mut Bed, session: SessionId, inode: InodeId) -> Result<Vec<u8>> {
@@ -235,7 +235,7 @@ fn a_draft_that_grows_keeps_its_attributes_back() {
     assert_eq!(refused(publish(&mut bed, A, f, &drafted(Some(b"abc")))), Errno::EOPNOTSUPP);
     let exactly = bed.next(A);
     let settle = Settle { release: true, close: true, ..settle(f, 100_000) };
-    assert!(bed.shard.settle(exactly, &settle, Some(&drafted(None))).unwrap().settled);
+    assert!(bed.shard.settle(exactly, &settle, Some(drafted(None))).unwrap().settled);
     bed.turn();
     acknowledge(&mut bed, A);
     let view = bed.shard.getattr(B, f).unwrap();
@@ -286,10 +286,10 @@ fn a_turn_that_fails_leaves_the_draft() {
     let f = draft(&mut bed, "f");
     bed.kv.fail_commit(1, kv::KvError::NoSpace("full".into()));
     let exactly = bed.next(A);
-    bed.shard.settle(exactly, &settle(f, 0), Some(&drafted(Some(b"abc")))).unwrap();
+    bed.shard.settle(exactly, &settle(f, 0), Some(drafted(Some(b"abc")))).unwrap();
     assert!(bed.shard.commit().is_err());
     assert!(bed.stat(f).unwrap().draft);
-    bed.shard.settle(exactly, &settle(f, 0), Some(&drafted(Some(b"abc")))).expect("again");
+    bed.shard.settle(exactly, &settle(f, 0), Some(drafted(Some(b"abc")))).expect("again");
     bed.turn();
     assert_eq!(contents(&mut bed, A, f).unwrap(), b"abc");
 }
@@ -387,11 +387,11 @@ fn an_answer_that_was_lost_with_the_shard_is_given_again() {
     let mut bed = bed();
     let f = draft(&mut bed, "f");
     let exactly = bed.next(A);
-    bed.shard.settle(exactly, &settle(f, 0), Some(&drafted(Some(b"abc")))).unwrap();
+    bed.shard.settle(exactly, &settle(f, 0), Some(drafted(Some(b"abc")))).unwrap();
     bed.turn();
     bed.restart();
     tell(&mut bed, A, &[held(f, false)]);
-    assert!(bed.shard.settle(exactly, &settle(f, 0), Some(&drafted(Some(b"abc")))).unwrap().settled);
+    assert!(bed.shard.settle(exactly, &settle(f, 0), Some(drafted(Some(b"abc")))).unwrap().settled);
     assert!(!bed.stat(f).unwrap().draft);
 }
 

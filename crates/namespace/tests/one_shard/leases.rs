@@ -275,7 +275,7 @@ impl World {
                     let contents = Some(vec![7; size as usize % 100]);
                     let (uid, gid, atime, mtime, ctime) = (1, 2, Timestamp(3), Timestamp(4), Timestamp(5));
                     let drafted = Drafted { contents, mode, uid, gid, atime, mtime, ctime };
-                    let published = shard.settle(exactly, &settle, Some(&drafted).filter(|_| what == 12));
+                    let published = shard.settle(exactly, &settle, Some(drafted).filter(|_| what == 12));
                     self.published += u64::from(what == 12 && published.is_ok());
                     published.map(|_| Outcome::default())
                 }
