@@ -20,6 +20,7 @@ mod error;
 mod noted;
 mod options;
 mod room;
+mod threads;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -34,6 +35,7 @@ pub use noted::NOTE_FILE;
 use noted::{Note, Noted};
 pub use options::{Grouping, RocksConfig};
 pub use room::Room;
+pub use threads::share_threads;
 
 /// A RocksDB database. `Send` but not `Sync`: one thread reads and commits, its syncers may live on others.
 pub struct RocksKv {

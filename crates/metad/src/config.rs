@@ -45,6 +45,10 @@ conf::knobs! {
         block_cache: Size = "32MiB",
         /// Size of one of the two buffers in which changes gather before they are written to a table file.
         write_buffer: Size = "64MiB",
+        /// Files that each shard's database keeps open: opening one costs more than to read from it, and one that is open some
+        /// kilobytes of memory. At least 32. 0: a quarter of the files that the process may have open (LimitNOFILE), shared by
+        /// all shards, 512 to 4096 for each.
+        open_files: u16 = "0",
         /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
         /// A client that was not heard of for so long loses its session: what it held open is released, and what it has not got
@@ -85,6 +89,8 @@ conf::knobs! {
 pub(crate) const SHARDS_MAX: u16 = 64;
 /// Below it, clients that are merely slow would lose their sessions between two heartbeats.
 const SESSION_EXPIRY_MIN: Duration = Duration::from_secs(2);
+/// With fewer, a database opens a file for each look-up.
+const OPEN_FILES_MIN: u16 = 32;
 
 impl Config {
     /// The directory of shard `number`, from 1: the first lies in the node's directory itself, others below it.
@@ -102,6 +108,10 @@ impl Config {
         if self.session_expiry.0 < SESSION_EXPIRY_MIN {
             let least = SESSION_EXPIRY_MIN.as_secs();
             return Err(Fatal::usage(format!("session_expiry: {}: must be at least {least}s", self.session_expiry)));
+        }
+        if (1..OPEN_FILES_MIN).contains(&self.open_files) {
+            let text = format!("open_files: {}: must be at least {OPEN_FILES_MIN}, or 0", self.open_files);
+            return Err(Fatal::usage(text));
         }
         if self.sessions_max == 0 {
             return Err(Fatal::usage("sessions_max: 0: must be at least 1"));
@@ -144,11 +154,13 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused_with_its_key() {
         let durations = [("session_expiry", "0s"), ("session_expiry", "1999ms")];
-        let numbers = [("shards", "0"), ("shards", "65"), ("sessions_max", "0")];
+        let numbers = [("shards", "0"), ("shards", "65"), ("sessions_max", "0"), ("open_files", "31")];
         for (key, value) in durations.into_iter().chain(numbers) {
             let text = refusal(key, value).expect("refused");
             assert!(text.starts_with(&format!("{key}: ")), "{text}");
         }
-        assert_eq!((refusal("shards", "64"), refusal("session_expiry", "2s")), (None, None));
+        for (key, value) in [("shards", "64"), ("session_expiry", "2s"), ("open_files", "0"), ("open_files", "32")] {
+            assert_eq!(refusal(key, value), None);
+        }
     }
 }

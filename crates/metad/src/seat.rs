@@ -12,12 +12,13 @@ use cluster::event::{Report, TargetRegistration};
 use conf::identity::{Expect, Home, IDENTITY_FILE, Identity, Service};
 use conf::place::Place;
 use conf::{Fatal, page_cache};
-use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv};
+use kv::rocks::{NOTE_FILE, RocksConfig, RocksKv, share_threads};
 use kv::{Kept, Kv, KvError};
 use tracing::warn;
 use types::id::{NodeId, TargetId};
 
 use crate::config::{Config, SHARDS_MAX};
+use crate::descriptors;
 use crate::shard::ShardThread;
 use crate::tasks::space::{Found, look, part};
 
@@ -32,6 +33,8 @@ pub(crate) struct Seat {
     /// Until the shard's thread takes it.
     pub(crate) idle: Option<(RocksKv, OwnedFd)>,
     pub(crate) thread: Option<ShardThread>,
+    /// Files that its store may keep open.
+    pub(crate) open_files: u16,
     /// Targets of this service on its file system, as the last reporter has counted them.
     pub(crate) sharers: Arc<AtomicU64>,
     /// The shard takes no changes, as it finds itself.
@@ -47,6 +50,10 @@ pub(crate) struct Seat {
 pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fatal> {
     let begin = u16::try_from(there.len()).unwrap_or(u16::MAX);
     refuse_fewer(config)?;
+    // Of all that there are then. Those that run keep the files that they were given.
+    let shards = usize::from(config.shards);
+    share_threads(shards).map_err(|error| Fatal::failed(error.to_string()))?;
+    let open_files = descriptors::for_store(config.open_files, shards);
     // The ports come before the directories: whoever gave a taken one finds untouched directories.
     let mut sockets = Vec::new();
     for index in begin..config.shards {
@@ -66,10 +73,10 @@ pub(crate) fn prepare(config: &Config, there: &[Seat]) -> Result<Vec<Seat>, Fata
             target: true,
             init: config.init,
         })?;
-        let store = open_store(config, &home)?;
+        let store = open_store(config, &home, open_files)?;
         let (port, idle) = (address.port(), Some((store, listener)));
         let (sharers, refusing) = (Arc::new(AtomicU64::new(1)), Arc::default());
-        seats.push(Seat { port, idle, thread: None, sharers, refusing, home });
+        seats.push(Seat { port, idle, thread: None, open_files, sharers, refusing, home });
     }
     Ok(seats)
 }
@@ -184,7 +191,7 @@ fn listen(address: SocketAddr) -> std::io::Result<(OwnedFd, SocketAddr)> {
 }
 
 /// A target that has registered once has its data: it is never begun anew.
-fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
+fn open_store(config: &Config, home: &Home, open_files: u16) -> Result<RocksKv, Fatal> {
     let path = home.dir().join(STORE_DIR);
     let known = home.identity().target_id.is_some();
     if known && !path.is_dir() {
@@ -196,6 +203,7 @@ fn open_store(config: &Config, home: &Home) -> Result<RocksKv, Fatal> {
     let rocks = RocksConfig {
         block_cache_bytes: usize::try_from(config.block_cache.0).unwrap_or(usize::MAX),
         write_buffer_bytes: usize::try_from(config.write_buffer.0).unwrap_or(usize::MAX),
+        open_files_max: open_files,
         create: !known,
         grouping: Some(crate::GROUPING),
         page_cache_epoch: page_cache_epoch(home.dir()),

@@ -162,7 +162,7 @@ impl Server {
         };
         let reporter = seat::reporter(&seats.iter().collect::<Vec<_>>());
         let agent = Agent::start_node(management, registration, reporter, teller(events.clone()))?;
-        let places = Places::new(descriptors::for_connections(seats.len()));
+        let places = Places::new(descriptors::for_connections(seats.iter().map(|seat| seat.open_files)));
         Ok(Self { config, key, metrics, incarnation, events, agent, registered: false, seats, places, fail_points })
     }
 
@@ -231,7 +231,7 @@ impl Server {
         // mgmtd counts on them from here on: they stay, whatever else fails.
         self.config = config;
         self.seats.extend(seats);
-        self.places.set(descriptors::for_connections(self.seats.len()));
+        self.places.set(descriptors::for_connections(self.seats.iter().map(|seat| seat.open_files)));
         Ok(self.learn()?)
     }
 

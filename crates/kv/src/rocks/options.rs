@@ -1,7 +1,8 @@
 //! How RocksDB is tuned for a shard, and why.
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, LruCacheOptions, Options, SliceTransform,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, LruCacheOptions,
+    Options, SliceTransform,
 };
 
 /// Which keys belong together.
@@ -77,7 +78,7 @@ impl RocksConfig {
 fn write_path(options: &mut Options, write_buffer_bytes: usize) {
     options.set_write_buffer_size(write_buffer_bytes);
     options.set_max_write_buffer_number(2);
-    // One flush and one compaction at a time: CPUs belong to the shard threads.
+    // One flush and one compaction at a time: CPUs belong to the shard threads. Of several stores: see `threads`.
     options.set_max_background_jobs(2);
     // Names that do not exist are looked up at every create: the filter answers instead of a search of the write buffer.
     options.set_memtable_whole_key_filtering(true);
@@ -106,8 +107,7 @@ fn tables(block_cache_bytes: usize) -> BlockBasedOptions {
     let mut tables = BlockBasedOptions::default();
     let mut cache = LruCacheOptions::default();
     cache.set_capacity(block_cache_bytes);
-    // One shard: one thread reads. Many would each be smaller than one filter, which then is read from its file at each
-    // look-up (a hundred times slower, measured).
+    // One shard: one thread reads. Many would each be too small for what is pinned.
     cache.set_num_shard_bits(0);
     tables.set_block_cache(&Cache::new_lru_cache_opts(&cache));
     tables.set_bloom_filter(10.0, false);
@@ -116,6 +116,12 @@ fn tables(block_cache_bytes: usize) -> BlockBasedOptions {
     tables.set_cache_index_and_filter_blocks(true);
     tables.set_cache_index_and_filter_blocks_with_high_priority(true);
     tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    // And they come in parts, which are read one by one as they are needed: those of a large store are more than the cache, and
+    // in one piece each would be read from its file at each look-up (a hundred times slower, measured). What leads to the
+    // parts is small, and stays.
+    tables.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    tables.set_partition_filters(true);
+    tables.set_pin_top_level_index_and_filter(true);
     tables.set_optimize_filters_for_memory(true);
     tables
 }
