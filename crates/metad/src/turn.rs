@@ -33,6 +33,7 @@ use crate::metrics::ShardMetrics;
 use crate::parking::{Parking, Weighed};
 use crate::pools;
 use crate::syncer::Syncer;
+use crate::tasks::removal::Floor;
 use crate::waiting::Waiting;
 
 mod newcomers;
@@ -74,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) work: Notify,
     /// There may be objects to remove.
     pub(crate) removable: Notify,
+    /// From where on.
+    pub(crate) deletions_floor: Floor,
     /// The shard cannot go on.
     pub(crate) given_up: Notify,
     /// There are messages for other shards.
@@ -231,6 +234,7 @@ impl Core {
             epoch: Rc::new(Cell::new(Epoch(0))),
             work: Notify::new(),
             removable: Notify::new(),
+            deletions_floor: Floor::default(),
             given_up: Notify::new(),
             to_send: Notify::new(),
             to_grow: Notify::new(),
@@ -448,6 +452,7 @@ impl Core {
         state.answered = answered;
         if committed == Ok(true) {
             for inode in state.shard.take_buried() {
+                self.deletions_floor.lower_to(inode);
                 state.buried.push(state.commits, inode);
             }
         }

@@ -18,8 +18,10 @@ use wire::v1::storage::Remove;
 use crate::tasks::storage::{Failure, Storage};
 use crate::turn::Core;
 
+mod floor;
 mod pauses;
 
+pub(crate) use floor::Floor;
 use pauses::{Pauses, Tell};
 
 /// Removals under way at a time in one group.
@@ -93,8 +95,8 @@ impl Removal {
                 self.paused.borrow_mut().clear();
                 self.places.borrow_mut().clear();
             }
-            // Each pass begins at the records that went last: not too often, or it would only read their tombstones. And one
-            // that has to go over many which wait for their group takes no more than a tenth of the thread.
+            // Each pass begins at the records that the last one has removed: not too often, or it would only read their
+            // tombstones. And one that has to go over many which wait for their group takes no more than a tenth of the thread.
             let pause = pause_after(reading, begun.elapsed());
             // Also where groups come and go all the time.
             let at_least = pause.min(2 * reading);
@@ -112,7 +114,9 @@ impl Removal {
     /// Starts the removal of every object that is recorded, except where one is under way or its group has failed just
     /// now.
     async fn pass(self: &Rc<Self>) -> Pass {
-        let mut after = None;
+        let floor = &self.core.deletions_floor;
+        let begin = floor.begin_pass();
+        let mut after = floor::before(begin);
         let mut pass = Pass::default();
         let mut slow = BTreeSet::new();
         loop {
@@ -121,11 +125,16 @@ impl Removal {
                 Ok(page) => page,
                 Err(error) => {
                     warn!(%error, "objects to be removed cannot be read");
+                    floor.lower_to(begin);
                     return pass;
                 }
             };
             self.tell_damage(&mut pass, &page);
-            let Some(last) = page.deletions.last() else { return pass };
+            if page.damaged > 0 {
+                floor.lower_to(begin);
+            }
+            let (Some(first), Some(last)) = (page.deletions.first(), page.deletions.last()) else { return pass };
+            floor.lower_to(first.inode);
             after = Some((last.inode, last.stripe));
             pass.seen += page.deletions.len();
             let ready: Vec<_> = page.deletions.into_iter().filter(|deletion| self.may_start(deletion)).collect();

@@ -24,6 +24,7 @@ impl Core {
         (state.sync_failed, state.failure) = (None, None);
         state.complained = None;
         // Also what there was to remove before this life of the shard.
+        self.deletions_floor.lower_to(InodeId(0));
         self.removable.notify_one();
         self.go_on_with_synced(&mut state);
     }

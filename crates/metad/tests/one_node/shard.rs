@@ -457,6 +457,47 @@ fn objects_of_removed_files_go_though_storage_fails_and_the_shard_is_killed() {
     shard.stop().expect("stops");
 }
 
+/// A pass over what is to be removed does not begin with the first inode again.
+#[test]
+fn objects_of_older_files_go_also_after_those_of_younger_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = LocalConfig::new(dir.path(), key());
+    let (listener, address) = ring::op::listen(([127, 0, 0, 1], 0).into()).expect("a port");
+    config.storage = vec![TestTarget { id: TargetId(1), port: address.port() }];
+    let shard = LocalShard::start(&config).expect("starts");
+    on_ring(|| async {
+        let storage = Rc::new(Storage { failures: Cell::new(1), removed: RefCell::default() });
+        let identity = Identity { incarnation: 1, ..Identity::new(key(), "storage") };
+        let epoch = Rc::new(Cell::new(Epoch(1)));
+        ring::spawn(net::serve(listener, Rc::new(identity), Limits::default(), epoch, Rc::clone(&storage)));
+        let client = Client::connect(&shard, 1).await;
+        for n in 0..4 {
+            let inode = client.create(&format!("file{n}")).await.expect("created").attr.inode;
+            let intent = WriteIntent { exactly: client.exactly(), inode, cuts: false, draft: false };
+            client.call(&intent).await.expect("intended");
+        }
+        for n in (0..4).rev() {
+            let unlink = Unlink {
+                exactly: client.exactly(),
+                parent: InodeId::ROOT,
+                name: name(&format!("file{n}")),
+                given: Conditions::default(),
+            };
+            client.call(&unlink).await.expect("unlinked");
+            let mut left = deletions(&client).await;
+            for _ in 0..1500 {
+                if left == 0 {
+                    break;
+                }
+                ring::sleep(Duration::from_millis(10)).await;
+                left = deletions(&client).await;
+            }
+            assert_eq!((left, storage.removed.borrow().len()), (0, 4 - n));
+        }
+    });
+    shard.stop().expect("stops");
+}
+
 #[test]
 fn what_lay_on_a_group_that_was_deleted_waits_for_no_removal() {
     let dir = tempfile::tempdir().expect("a directory");
