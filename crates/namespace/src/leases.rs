@@ -106,6 +106,14 @@ impl Recall {
     }
 }
 
+/// How much of the room for leases one may be given out of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Whole,
+    /// For what lies in a directory that is listed, and nobody has asked for: the last quarter is for others.
+    ForListings,
+}
+
 /// What a change waits for that was refused; by default what is no lease: contents to be moved, or names that are told no more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Awaited(Option<Subject>);
@@ -359,12 +367,17 @@ impl Leases {
 
     /// Gives `session` a lease with the answer at hand: its term in milliseconds, or 0 where it gets none.
     pub(crate) fn grant(&mut self, session: SessionId, subject: Subject) -> u32 {
+        self.grant_of(session, subject, Room::Whole)
+    }
+
+    /// As [`Self::grant`], out of a part of the room.
+    pub(crate) fn grant_of(&mut self, session: SessionId, subject: Subject, room: Room) -> u32 {
         let is_silent = subject.name != 0 && !self.silent.is_empty() && self.silent.contains_key(&subject.inode);
         let refused = is_silent
             || self.term_ms == 0
             || !self.listening.contains(&session)
             || self.recalled.contains_key(&subject);
-        if refused || !self.table.grant(subject, session, self.now_ms) {
+        if refused || !self.table.grant(subject, session, room, self.now_ms) {
             return 0;
         }
         u32::try_from(self.term_ms).unwrap_or(u32::MAX)

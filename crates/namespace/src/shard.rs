@@ -18,7 +18,7 @@ use types::name::Name;
 use types::time::Timestamp;
 
 use crate::error::{Error, Result};
-use crate::leases::Leases;
+use crate::leases::{Leases, Room};
 use crate::locks::Locks;
 use crate::namespace::{CountsRecord, Namespace};
 use crate::ops::remove::Fate;
@@ -433,17 +433,17 @@ impl<K: Kv> Shard<K> {
     /// As `view`, with a lease on it for the session.
     fn leased_view(&mut self, session: SessionId, id: InodeId, inode: &Inode, layout: Option<Layout>) -> InodeView {
         let mut view = self.view(session, id, inode, layout);
-        self.lease_view(session, &mut view);
+        self.lease_view(session, &mut view, Room::Whole);
         view
     }
 
     /// Leases what `session` is about to be told of an inode of this shard. While the objects know better than the inode,
     /// nobody gets one but who alone writes them: others have to ask before they write, and that takes the lease back. Of a
     /// split directory it is one on what its own record says.
-    pub(crate) fn lease_view(&mut self, session: SessionId, view: &mut InodeView) {
+    pub(crate) fn lease_view(&mut self, session: SessionId, view: &mut InodeView, room: Room) {
         let is_split = view.unsettled && view.attr.kind == FileType::Directory;
         if !view.unsettled || view.exclusive || is_split {
-            view.lease_ms = self.lease_inode(session, view.attr.inode);
+            view.lease_ms = self.lease_inode(session, view.attr.inode, room);
         }
     }
 
@@ -463,7 +463,7 @@ impl<K: Kv> Shard<K> {
         if self.is_elsewhere(id) || self.splitting.has(id) {
             return None;
         }
-        let lease_ms = self.lease_inode(session, id);
+        let lease_ms = self.lease_inode(session, id, Room::Whole);
         if lease_ms == 0 {
             return None;
         }
@@ -489,7 +489,7 @@ impl<K: Kv> Shard<K> {
         layout: Option<Layout>,
     ) -> InodeView {
         let mut view = self.leased_view(session, id, inode, layout);
-        view.name_lease_ms = self.lease_name(session, parent, name);
+        view.name_lease_ms = self.lease_name(session, parent, name, Room::Whole);
         view
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use types::id::SessionId;
 
-use crate::leases::Subject;
+use crate::leases::{Room, Subject};
 
 /// Leases by subject, in two generations: one takes the new ones, and after a term it becomes the old one and what was
 /// old is dropped whole. So a lease that nobody renews costs nothing to forget.
@@ -14,6 +14,8 @@ pub(super) struct Table {
     term_ms: u64,
     /// Subjects of one generation; above it, no lease is given.
     capacity: usize,
+    /// Above it, none is given with a listing.
+    listed_max: usize,
     new: FxHashMap<Subject, Entry>,
     old: FxHashMap<Subject, Entry>,
     turn_at_ms: u64,
@@ -74,7 +76,9 @@ impl Holders {
 impl Table {
     pub(super) fn new(term_ms: u64, capacity: usize, now_ms: u64) -> Self {
         let turn_at_ms = now_ms.saturating_add(term_ms);
-        Self { term_ms, capacity, new: FxHashMap::default(), old: FxHashMap::default(), turn_at_ms }
+        // A few long listings take all the room that they are let have: who asks for one name is to find some.
+        let listed_max = capacity - capacity / 4;
+        Self { term_ms, capacity, listed_max, new: FxHashMap::default(), old: FxHashMap::default(), turn_at_ms }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,7 +98,7 @@ impl Table {
     }
 
     /// False where there is no room, or it is too soon after a recall.
-    pub(super) fn grant(&mut self, subject: Subject, session: SessionId, now_ms: u64) -> bool {
+    pub(super) fn grant(&mut self, subject: Subject, session: SessionId, room: Room, now_ms: u64) -> bool {
         if self.old.get(&subject).is_some_and(|entry| now_ms < entry.cool_until_ms) {
             return false;
         }
@@ -106,7 +110,11 @@ impl Table {
             }
             return may;
         }
-        let fits = self.new.len() < self.capacity;
+        let most = match room {
+            Room::Whole => self.capacity,
+            Room::ForListings => self.listed_max,
+        };
+        let fits = self.new.len() < most;
         if fits {
             self.new.insert(subject, Entry { holders: Holders::One(lease), cool_until_ms: 0 });
         }

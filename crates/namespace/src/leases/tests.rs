@@ -353,6 +353,22 @@ fn without_a_term_there_are_none_and_the_table_is_bounded() {
     assert!(small.grant(A, Subject::inode(InodeId(1))) > 0, "what is there is renewed");
 }
 
+#[test]
+fn listings_leave_a_quarter_of_the_room() {
+    let mut leases = Leases::new(TERM, 8, Before::default(), 1, 0);
+    leases.listen(A, true);
+    let list = |leases: &mut Leases, ids: std::ops::Range<u64>| -> usize {
+        ids.filter(|id| leases.grant_of(A, Subject::inode(InodeId(*id)), Room::ForListings) > 0).count()
+    };
+    assert_eq!(list(&mut leases, 0..100), 6);
+    assert_eq!(list(&mut leases, 0..6), 6, "what is there is renewed");
+    let granted: Vec<_> = (100..103).map(|id| leases.grant(A, Subject::inode(InodeId(id))) > 0).collect();
+    assert_eq!(granted, [true, true, false]);
+    assert_eq!(list(&mut leases, 100..103), 2);
+    leases.advance(TERM);
+    assert_eq!(list(&mut leases, 200..300), 6, "in another term");
+}
+
 /// What must hold whatever happens: who was told a lease and has neither given it back nor outlived its term is never
 /// overtaken by a change.
 #[test]

@@ -17,6 +17,7 @@ use types::flags::FileFlags;
 use types::id::{InodeId, SessionId};
 
 use crate::error::Result;
+use crate::leases::Room;
 use crate::schema::inode::{DRAFT, HAS_XATTRS, Inode};
 use crate::schema::session::Outcome;
 use crate::shard::Shard;
@@ -121,7 +122,7 @@ impl<K: Kv> Shard<K> {
         if view.draft {
             // Also where it was given by an incarnation before, whose answer did not arrive.
             view.exclusive = self.holds.intends_alone(exactly.session, id);
-            self.lease_view(exactly.session, &mut view);
+            self.lease_view(exactly.session, &mut view, Room::Whole);
         }
         Ok(view)
     }

@@ -6,7 +6,7 @@ use types::name::Name;
 use types::time::AccessTimes;
 
 use crate::error::{Error, Result};
-use crate::leases::Touched;
+use crate::leases::{Room, Touched};
 use crate::ops::scan::{Damaged, Raw};
 use crate::shard::Shard;
 use crate::view::{DeletionPage, DirEntry, DirPage, EntryInfo, InodeView, Looked, ScanPage, ScanRecord};
@@ -16,9 +16,9 @@ impl<K: Kv> Shard<K> {
     /// `ENOENT` without the directory, `ENOTDIR`; `Recalling` where another session alone writes what is there.
     pub fn lookup(&mut self, session: SessionId, parent: InodeId, name: &Name) -> Result<Looked> {
         let Some(mut view) = self.look(session, parent, name)? else {
-            return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name) });
+            return Ok(Looked::Absent { lease_ms: self.lease_name(session, parent, name, Room::Whole) });
         };
-        self.lease_found(session, (parent, name), &mut view);
+        self.lease_found(session, (parent, name), &mut view, Room::Whole);
         Ok(Looked::Found(view))
     }
 
@@ -37,11 +37,17 @@ impl<K: Kv> Shard<K> {
     }
 
     /// The leases of an answer about a name: on that, and on the inode where it is at home here.
-    pub(super) fn lease_found(&mut self, session: SessionId, (parent, name): (InodeId, &Name), view: &mut InodeView) {
+    pub(super) fn lease_found(
+        &mut self,
+        session: SessionId,
+        (parent, name): (InodeId, &Name),
+        view: &mut InodeView,
+        room: Room,
+    ) {
         if !view.elsewhere {
-            self.lease_view(session, view);
+            self.lease_view(session, view, room);
         }
-        view.name_lease_ms = self.lease_name(session, parent, name);
+        view.name_lease_ms = self.lease_name(session, parent, name, room);
     }
 
     /// # Errors
@@ -84,7 +90,9 @@ impl<K: Kv> Shard<K> {
                 Some(inode) if self.may_be_unwritten(session, entry.child, inode) => None,
                 Some(inode) => {
                     let layout = self.layout_if_unsettled(entry.child, inode)?;
-                    Some(self.named_view(session, (parent, &entry.name), entry.child, inode, layout))
+                    let mut view = self.view(session, entry.child, inode, layout);
+                    self.lease_found(session, (parent, &entry.name), &mut view, Room::ForListings);
+                    Some(view)
                 }
                 None => None,
             };

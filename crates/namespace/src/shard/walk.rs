@@ -10,6 +10,7 @@ use types::parts::PartNumber;
 use types::walk::{WalkEnd, WalkNames};
 
 use crate::error::Result;
+use crate::leases::Room;
 use crate::schema::inode::Role;
 use crate::shard::Shard;
 use crate::view::Walked;
@@ -38,7 +39,7 @@ impl<K: Kv> Shard<K> {
                 return Ok(Walked { steps, end: WalkEnd::Absent });
             };
             if leases {
-                self.lease_found(session, (place, name), &mut view);
+                self.lease_found(session, (place, name), &mut view, Room::Whole);
             }
             let (found, kind, elsewhere) = (view.attr.inode, view.attr.kind, view.elsewhere);
             steps.push(view);

@@ -5,7 +5,7 @@ use types::id::{InodeId, SessionId};
 use types::name::Name;
 
 use crate::error::{Error, Result};
-use crate::leases::{Awaited, Recall, Subject, Touched};
+use crate::leases::{Awaited, Recall, Room, Subject, Touched};
 use crate::schema::inode::{Inode, UNSETTLED};
 use crate::shard::Shard;
 use crate::view::{Create, Rename};
@@ -58,12 +58,12 @@ impl<K: Kv> Shard<K> {
 
     /// A lease on an inode's attributes with the answer at hand: its term in ms, 0 for none. What a transaction has locked
     /// is about to change: its leases were taken back already.
-    pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId) -> u32 {
+    pub(super) fn lease_inode(&mut self, session: SessionId, inode: InodeId, room: Room) -> u32 {
         let is_about_to_change = self.transactions.locks.covers_inode(inode) || self.transactions.dividing.has(inode);
         if is_about_to_change || self.lies_in_doomed(inode) {
             return 0;
         }
-        self.leases.grant(session, Subject::inode(inode))
+        self.leases.grant_of(session, Subject::inode(inode), room)
     }
 
     /// It is about to be removed with its directory, which leases that are asked for again and again would put off for ever.
@@ -76,13 +76,13 @@ impl<K: Kv> Shard<K> {
     }
 
     /// A lease on a name, on what it stands for or that it is absent: ms, 0 where that is about to change.
-    pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name) -> u32 {
+    pub(super) fn lease_name(&mut self, session: SessionId, parent: InodeId, name: &Name, room: Room) -> u32 {
         let locks = &self.transactions.locks;
         let is_being_split = self.splitting.has(parent) || self.transactions.dividing.has(parent);
         if is_being_split || locks.covers_name(parent, name) || locks.covers_names(parent) {
             return 0;
         }
-        self.leases.grant(session, Subject::name(parent, name))
+        self.leases.grant_of(session, Subject::name(parent, name), room)
     }
 
     /// Before a name is made. Where it is there, nothing is going to change.
