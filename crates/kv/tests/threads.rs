@@ -5,6 +5,8 @@
 use kv::rocks::{RocksConfig, RocksKv, share_threads};
 use kv::{Batch, Kv};
 
+const STORES: usize = 6;
+
 /// Threads of RocksDB in this process, by their names.
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("a directory");
@@ -15,7 +17,6 @@ fn threads() -> usize {
 #[test]
 fn stores_share_their_threads() {
     let dir = tempfile::tempdir().expect("temp dir");
-    const STORES: usize = 6;
     share_threads(STORES).expect("an environment");
     let open =
         |number: usize| RocksKv::open(&dir.path().join(number.to_string()), &RocksConfig::small()).expect("opens");
