@@ -55,9 +55,9 @@ pub(crate) enum Rest {
 }
 
 impl File {
-    /// The shard is not to hear of the close before what the last who could write is telling: the objects would have to be asked
-    /// then. Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits for
-    /// that.
+    /// The shard is not to hear of the close before what the last who could write is telling: the objects would have to be
+    /// asked then. Nor is anything to be written of a file that nobody has open: where the intent was lost, no settling waits
+    /// for that.
     fn is_held_up(&self) -> bool {
         self.settling || self.unwritten.is_flying()
     }
