@@ -16,6 +16,7 @@
 //! When the lease is over, a new listing renews those on the entries with it, in far fewer requests than the entries would
 //! need by themselves.
 
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -40,10 +41,45 @@ const PLACES: usize = 1024;
 pub(crate) struct Listings {
     listed: Mutex<Lately<InodeId, Noted>>,
     /// Directories of which the keeper may have entries, good or not: to forget these may take long. These are at most the
-    /// directories that it knows, which cost it far more memory. True: from when is not known any more.
-    kept: Few<InodeId, bool>,
+    /// directories that it knows, which cost it far more memory.
+    kept: Few<InodeId, Origin>,
     /// Own changes that have ended.
     changes: Box<[AtomicU64]>,
+}
+
+/// From when the entries are that the keeper may have of a directory.
+#[derive(Clone, Copy, Default)]
+enum Origin {
+    /// From a listing that is noted, or there are none.
+    #[default]
+    Known,
+    /// From one that is noted no more: the directory had this time of change then, where that is known.
+    Old(Option<Timestamp>),
+    /// The same, and the directory has been changed since. The keeper was told of these rights already, and forgets the listing
+    /// with the next answer.
+    OldRightsTold(Rights),
+}
+
+impl Origin {
+    /// The keeper is about to hear of the time of change `ctime`, and has to forget before what it has of the directory.
+    fn ends(self, ctime: Timestamp) -> bool {
+        match self {
+            Self::Known => false,
+            Self::Old(then) => then != Some(ctime),
+            Self::OldRightsTold(_) => true,
+        }
+    }
+
+    /// What [`Self::ends`] is left to the next answer, since the keeper is to be told of these `rights` first. Nobody knows
+    /// which ones it has heard of before.
+    fn tells_first(&mut self, ctime: Timestamp, rights: Rights) -> bool {
+        let is_told = matches!(self, Self::OldRightsTold(told) if *told == rights);
+        let is_first = self.ends(ctime) && !is_told;
+        if is_first {
+            *self = Self::OldRightsTold(rights);
+        }
+        is_first
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -121,7 +157,7 @@ impl Listings {
     pub(crate) fn forgotten(&self, directory: InodeId) {
         let mut listed = self.listed();
         listed.remove(&directory);
-        self.kept.look(&directory, |is_of_old| *is_of_old = false);
+        self.kept.look(&directory, |origin| *origin = Origin::Known);
     }
 
     /// The keeper may have entries of `directory` from now on.
@@ -145,7 +181,9 @@ impl Listings {
         let mut listed = self.listed();
         match listed.get(&directory) {
             Some(noted) => noted.is_old(board, ctime, now) && listed.remove(&directory).is_some(),
-            None => self.kept.look(&directory, std::mem::take) == Some(true),
+            None => {
+                self.kept.look(&directory, |origin| origin.ends(ctime).then(|| mem::take(origin))).flatten().is_some()
+            }
         }
     }
 
@@ -159,8 +197,10 @@ impl Listings {
         now: Instant,
     ) -> bool {
         let mut listed = self.listed();
-        let Some(noted) = listed.get(&directory) else { return false };
-        noted.is_old(board, ctime, now) && noted.begun.rights.replace(rights) != Some(rights)
+        match listed.get(&directory) {
+            Some(noted) => noted.is_old(board, ctime, now) && noted.begun.rights.replace(rights) != Some(rights),
+            None => self.kept.look(&directory, |origin| origin.tells_first(ctime, rights)) == Some(true),
+        }
     }
 
     /// This client has changed what is in `directory`.
@@ -203,7 +243,7 @@ impl Listings {
         if listed.get(&directory).is_some_and(|noted| noted.stale) {
             listed.remove(&directory);
         }
-        self.kept.look(&directory, |is_of_old| *is_of_old = false);
+        self.kept.look(&directory, |origin| *origin = Origin::Known);
     }
 
     fn note(&self, listed: &mut Lately<InodeId, Noted>, directory: InodeId, begun: Listed) {
@@ -211,11 +251,13 @@ impl Listings {
             noted.begun = begun;
             return;
         }
-        let stale = self.kept.look(&directory, |is_of_old| *is_of_old) == Some(true);
+        let stale = self.kept.look(&directory, |origin| !matches!(origin, Origin::Known)) == Some(true);
         listed.insert(directory, Noted { begun, stale });
         while listed.len() > DIRECTORIES_MAX {
-            let Some((other, _)) = listed.evict(|&it, _| it == directory) else { break };
-            self.kept.look(&other, |is_of_old| *is_of_old = true);
+            let Some((other, noted)) = listed.evict(|&it, _| it == directory) else { break };
+            // Of what is stale it is not the time of the last listing.
+            let then = noted.begun.ctime.filter(|_| !noted.stale);
+            self.kept.look(&other, |origin| *origin = Origin::Old(then));
         }
     }
 }
@@ -287,6 +329,12 @@ mod tests {
     fn begun(board: &Board) -> Listed {
         let lease = Lease::granted(board.ticket(), Subject::inode(DIRECTORY), 10_000);
         Listed { lease, ctime: Some(Timestamp::default()), rights: None }
+    }
+
+    /// So many others that none from before is noted any more.
+    fn list_many(listings: &Listings, board: &Board, first: u64) {
+        let many = first..first + 3 * DIRECTORIES_MAX as u64;
+        many.for_each(|it| listings.begins(InodeId(it), begun(board)));
     }
 
     #[test]
@@ -404,10 +452,7 @@ mod tests {
     #[test]
     fn of_what_is_not_noted_any_more_the_keeper_forgets_what_it_has() {
         let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
-        let others = |first: u64| {
-            let many = first..first + 3 * DIRECTORIES_MAX as u64;
-            many.for_each(|it| listings.begins(InodeId(it), begun(&board)));
-        };
+        let others = |first| list_many(&listings, &board, first);
         listings.keeps(DIRECTORY);
         listings.begins(DIRECTORY, begun(&board));
         others(1000);
@@ -420,8 +465,30 @@ mod tests {
         listings.begins(DIRECTORY, begun(&board));
         assert!(listings.is_good(&board, DIRECTORY, now));
         others(1_000_000);
-        let at = Timestamp::default();
-        assert!(listings.ends(&board, DIRECTORY, at, now) && !listings.ends(&board, DIRECTORY, at, now), "once");
+        let ends = |at| listings.ends(&board, DIRECTORY, Timestamp(at), now);
+        assert!(!ends(0), "it is what it was");
+        assert!(ends(1) && !ends(1), "once");
+        // What came to a listing is from before a change, nobody knows which.
+        listings.begins(DIRECTORY, begun(&board));
+        listings.changed(DIRECTORY);
+        others(1000);
+        assert!(ends(0));
+    }
+
+    #[test]
+    fn other_rights_are_told_first_also_where_the_listing_is_noted_no_more() {
+        let (listings, board, now) = (Listings::default(), Board::new(), Instant::now());
+        let rights = |mode| Rights { mode, uid: 0, gid: 0 };
+        let first = |at, mode| listings.rights_first(&board, DIRECTORY, (Timestamp(at), rights(mode)), now);
+        let ends = |at| listings.ends(&board, DIRECTORY, Timestamp(at), now);
+        listings.keeps(DIRECTORY);
+        listings.begins(DIRECTORY, Listed { rights: Some(rights(0o755)), ..begun(&board) });
+        list_many(&listings, &board, 1000);
+        assert!(!first(0, 0o755) && !ends(0), "nobody has changed it");
+        assert!(first(1, 0o700) && !first(1, 0o700));
+        assert!(first(2, 0o711) && !first(2, 0o711), "they are others again");
+        assert!(ends(2), "with the next answer");
+        assert!(!first(3, 0o755) && !ends(3), "there is nothing left to forget");
     }
 
     #[test]
