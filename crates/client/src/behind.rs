@@ -8,13 +8,16 @@
 use std::time::Instant;
 
 use types::attr::{Attr, FileType};
+use types::error::Errno;
 use types::id::InodeId;
 use types::name::Name;
+use wire::v1::meta;
 
 use crate::caller::Caller;
-use crate::lease::Lease;
-use crate::names::Looked;
-use crate::router::Client;
+use crate::lease::{Lease, Subject};
+use crate::names::LOOKS_MAX;
+use crate::router::{Client, Destination};
+use crate::shared::Shared;
 
 /// What is behind the names that a change takes.
 #[derive(Debug)]
@@ -34,11 +37,14 @@ pub(crate) struct Seen {
     changes: u64,
     /// On the name.
     lease: Lease,
+    /// That it leads to.
+    directory: Option<InodeId>,
+    /// Of that, where they were asked for.
     attr: Option<Attr>,
 }
 
 impl Behind {
-    /// What the only name led to.
+    /// What the only name led to, if that was a directory whose attributes were asked for.
     pub(crate) fn attr(&self) -> Option<Attr> {
         match self {
             Self::Seen(seen) => seen.first().and_then(|seen| seen.attr),
@@ -48,23 +54,71 @@ impl Behind {
 }
 
 impl Client {
-    /// Before a change that takes these names; `Unknown` where that cannot be told of one.
-    pub(crate) async fn look_behind(&self, caller: &Caller<'_>, names: &[&(InodeId, Name)]) -> Behind {
-        let looks = names.iter().map(async |(parent, name)| self.look_behind_one(caller, *parent, name).await);
+    /// Before a change that takes these names; `Unknown` where that cannot be told of one. `attributes`: those of directories
+    /// are to be told as well.
+    pub(crate) async fn look_behind(
+        &self,
+        caller: &Caller<'_>,
+        names: &[&(InodeId, Name)],
+        attributes: bool,
+    ) -> Behind {
+        self.shared.look_for_sleep();
+        let looks =
+            names.iter().map(async |(parent, name)| self.look_behind_one(caller, *parent, name, attributes).await);
         let seen: Option<Vec<Seen>> = ring::join_all(looks).await.into_iter().collect();
         seen.map_or(Behind::Unknown, Behind::Seen)
     }
 
-    async fn look_behind_one(&self, caller: &Caller<'_>, parent: InodeId, name: &Name) -> Option<Seen> {
-        let part = self.shared.splits.part(parent, name);
-        let changes = self.shared.listings.changes(part);
-        let is_still = self.shared.kept.makings(part) == 0;
-        let (lease, attr) = match self.lookup(caller, parent, name.clone()).await.ok()? {
-            Looked::Found(named) => (named.name_lease, Some(named.attr)),
-            Looked::Absent(lease) => (lease, None),
+    async fn look_behind_one(
+        &self,
+        caller: &Caller<'_>,
+        parent: InodeId,
+        name: &Name,
+        attributes: bool,
+    ) -> Option<Seen> {
+        let look = async |part: InodeId| self.look_behind_in(caller, (parent, part), name, attributes).await;
+        self.in_part(caller, parent, name, look).await.ok()
+    }
+
+    /// In the `part` of `parent` that has the name. It asks nobody about a file: the storage of one that is being written may
+    /// be away, and a change of names does not wait for that.
+    async fn look_behind_in(
+        &self,
+        caller: &Caller<'_>,
+        (parent, part): (InodeId, InodeId),
+        name: &Name,
+        attributes: bool,
+    ) -> Result<Seen, Errno> {
+        let Shared { listings, kept, board, .. } = &*self.shared;
+        let (changes, is_still) = (listings.changes(part), kept.makings(part) == 0);
+        let seen = |lease, directory| {
+            // Who only wants to know what was there is told.
+            let lease = if is_still { lease } else { Lease::NONE };
+            Seen { part, changes, lease, directory, attr: None }
         };
-        // Who only wants to know what was there is told.
-        Some(Seen { part, changes, lease: if is_still { lease } else { Lease::NONE }, attr })
+        if kept.is_absent(board, part, name, Instant::now()) {
+            return Ok(seen(Lease::NONE, None));
+        }
+        let (subject, request) = (Subject::name(parent, name), meta::Lookup { parent: part, name: name.clone() });
+        for _ in 0..LOOKS_MAX {
+            let ticket = board.ticket();
+            let reply = self.call(caller, Destination::home(part), &request).await?;
+            let Some(found) = reply.found else {
+                return Ok(seen(Lease::granted(ticket, subject, reply.absent_lease_ms), None));
+            };
+            // Also the shard of the name knows what it leads to.
+            let directory = (found.attr.kind == FileType::Directory).then_some(found.attr.inode);
+            let seen = seen(Lease::granted(ticket, subject, found.name_lease_ms), directory);
+            if directory.is_none() || !attributes {
+                return Ok(seen);
+            }
+            match self.named(caller, ticket, subject, found).await {
+                // It went between the two questions: the name says what is there now.
+                Err(Errno::ESTALE) => {}
+                named => return Ok(Seen { attr: Some(named?.attr), ..seen }),
+            }
+        }
+        Err(Errno::ESTALE)
     }
 
     /// The change of these `directories` was answered, and is not noted as ended yet; of each it is itself `making` so many
@@ -84,8 +138,8 @@ impl Client {
         if !seen.iter().zip(directories).all(holds) {
             return None;
         }
-        let attrs = seen.iter().filter_map(|seen| seen.attr).filter(|attr| attr.kind == FileType::Directory);
-        Some(attrs.flat_map(|attr| self.with_parts(attr.inode)).collect())
+        let directories = seen.iter().filter_map(|seen| seen.directory);
+        Some(directories.flat_map(|directory| self.with_parts(directory)).collect())
     }
 
     fn with_parts(&self, directory: InodeId) -> Vec<InodeId> {
@@ -97,10 +151,16 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use types::cred::Credentials;
+    use wire::op::{Op, Ping};
+    use wire::v1::meta::{InodeReply, LookupReply};
+
     use super::*;
-    use crate::lease::Subject;
     use crate::splits::Split;
     use crate::test_client;
+    use crate::test_cluster::{self, SHARD, Script, join};
 
     const FROM: InodeId = InodeId(7);
     const TO: InodeId = InodeId(8);
@@ -110,19 +170,16 @@ mod tests {
         Name::new(&b"x"[..]).expect("a name")
     }
 
-    fn seen(client: &Client, part: InodeId, inode: InodeId, kind: FileType) -> Seen {
+    fn seen(client: &Client, part: InodeId, directory: Option<InodeId>) -> Seen {
         let subject = Subject::name(part, &name());
         let lease = Lease::granted(client.shared.board.ticket(), subject, 10_000);
-        let attr = Attr { kind, ..test_client::reply(inode).attr };
-        Seen { part, changes: client.shared.listings.changes(part), lease, attr: Some(attr) }
+        Seen { part, changes: client.shared.listings.changes(part), lease, directory, attr: None }
     }
 
     #[test]
     fn directories_behind_names_are_known_and_what_they_are_split_into() {
         test_client::run(async |client| {
-            let both =
-                [seen(&client, FROM, MOVED, FileType::Directory), seen(&client, TO, InodeId(9), FileType::Regular)];
-            let both = Behind::Seen(both.into());
+            let both = Behind::Seen(vec![seen(&client, FROM, Some(MOVED)), seen(&client, TO, None)]);
             assert_eq!(client.behind(&both, [FROM, TO], 0), Some(vec![MOVED]));
             let split = Split { parts: vec![InodeId(100), InodeId(101)], cursor: 0, parent: FROM };
             client.shared.splits.learn(MOVED, split, || ());
@@ -138,7 +195,7 @@ mod tests {
         test_client::run(async |client| {
             let shared = &client.shared;
             shared.kept.enable();
-            let look = || Behind::Seen(vec![seen(&client, FROM, MOVED, FileType::Directory)]);
+            let look = || Behind::Seen(vec![seen(&client, FROM, Some(MOVED))]);
             let known = |behind: &Behind, making| client.behind(behind, [FROM; 2], making).is_some();
             let before = look();
             assert!(known(&before, 0));
@@ -155,6 +212,61 @@ mod tests {
             shared.listings.changed(FROM);
             assert!(!known(&before, 0), "by another thread");
             assert!(known(&look(), 0));
+        });
+    }
+
+    /// Looks behind the name, of which the shard says what it has `found`, and where it is `asked` for the attributes, this.
+    async fn look(
+        client: &Client,
+        shard: &Script,
+        attributes: bool,
+        found: InodeReply,
+        asked: Option<&InodeReply>,
+    ) -> Seen {
+        let (caller, place) = (Caller::patient(Credentials::default()), (FROM, name()));
+        let mut seen = None;
+        let looks = async {
+            let names = [&place];
+            let look = client.look_behind(&caller, &names, attributes);
+            let behind = ring::timeout(Duration::from_secs(5), look).await.expect("no other question");
+            let Behind::Seen(all) = behind else { panic!("it is known") };
+            seen = all.into_iter().next();
+        };
+        let answers = async {
+            let found = Some(Box::new(found));
+            shard.next(Op::Lookup).await.responder.reply(&LookupReply { found, absent_lease_ms: 0 });
+            if let Some(asked) = asked {
+                shard.next(Op::GetAttr).await.responder.reply(asked);
+            }
+        };
+        join(looks, answers).await;
+        seen.expect("one name")
+    }
+
+    /// Its objects know its size, and their storage may be away.
+    #[test]
+    fn nothing_is_asked_about_what_a_name_leads_to_but_the_attributes_of_a_removed_directory() {
+        test_cluster::run(async |shard, [client, _]| {
+            let caller = Caller::patient(Credentials::default());
+            let comes = async { assert!(client.call(&caller, Destination::Shard(SHARD), &Ping {}).await.is_ok()) };
+            let opens = async {
+                shard.opens_session(1).await;
+                shard.does(Op::Ping).await;
+            };
+            join(comes, opens).await;
+            let file = InodeReply { unsettled: true, name_lease_ms: 10_000, ..test_client::reply(MOVED) };
+            for attributes in [false, true] {
+                let seen = look(&client, shard, attributes, file.clone(), None).await;
+                assert!(seen.directory.is_none() && seen.attr.is_none());
+                assert!(client.shared.board.holds(seen.lease, Instant::now()));
+            }
+            let attr = Attr { kind: FileType::Directory, ..test_client::reply(MOVED).attr };
+            let told = InodeReply { attr, ..test_client::reply(MOVED) };
+            let elsewhere = InodeReply { elsewhere: true, ..told.clone() };
+            let seen = look(&client, shard, false, elsewhere.clone(), None).await;
+            assert_eq!((seen.directory, seen.attr), (Some(MOVED), None));
+            let seen = look(&client, shard, true, elsewhere, Some(&told)).await;
+            assert_eq!((seen.directory, seen.attr), (Some(MOVED), Some(attr)));
         });
     }
 }

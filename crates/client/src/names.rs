@@ -540,7 +540,7 @@ impl Client {
     pub async fn rmdir(&self, caller: &Caller<'_>, parent: InodeId, name: Name) -> Result<(), Errno> {
         // One that is at home in another shard nobody tells of afterwards.
         let behind = if self.shared.map().shards.len() > 1 {
-            self.look_behind(caller, &[&(parent, name.clone())]).await
+            self.look_behind(caller, &[&(parent, name.clone())], true).await
         } else {
             Behind::Unknown
         };
@@ -609,7 +609,7 @@ impl Client {
         let behind = if source_parent.home() == target_parent.home() {
             Behind::Unknown
         } else {
-            self.look_behind(caller, &[source, target]).await
+            self.look_behind(caller, &[source, target], false).await
         };
         let numbered = self.shared.begin_change(source_parent.home());
         let request = meta::Rename {
