@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     part: InodeId,
     /// Own changes there that had ended.
     changes: u64,
-    /// On the name.
+    /// On the name, or on the directory, where that is known not to have it.
     lease: Lease,
     /// That it leads to.
     directory: Option<InodeId>,
@@ -96,8 +96,8 @@ impl Client {
             let lease = if is_still { lease } else { Lease::NONE };
             Seen { part, changes, lease, directory, attr: None }
         };
-        if kept.is_absent(board, part, name, Instant::now()) {
-            return Ok(seen(Lease::NONE, None));
+        if let Some(lease) = kept.absent(board, part, name, Instant::now()) {
+            return Ok(seen(lease, None));
         }
         let (subject, request) = (Subject::name(parent, name), meta::Lookup { parent: part, name: name.clone() });
         for _ in 0..LOOKS_MAX {
@@ -155,7 +155,7 @@ mod tests {
 
     use types::cred::Credentials;
     use wire::op::{Op, Ping};
-    use wire::v1::meta::{InodeReply, LookupReply};
+    use wire::v1::meta::{InodeReply, LookupReply, Standing};
 
     use super::*;
     use crate::splits::Split;
@@ -212,6 +212,36 @@ mod tests {
             shared.listings.changed(FROM);
             assert!(!known(&before, 0), "by another thread");
             assert!(known(&look(), 0));
+        });
+    }
+
+    /// As in a directory that was made here.
+    #[test]
+    fn a_name_that_is_known_to_be_absent_is_so_under_the_lease_on_its_directory() {
+        test_client::run(async |client| {
+            let (shared, caller) = (&client.shared, Caller::patient(Credentials::default()));
+            let place = (TO, name());
+            let names = [&place];
+            shared.kept.enable();
+            let learn = |order| {
+                let lease = Lease::granted(shared.board.ticket(), Subject::inode(TO), 10_000);
+                let (attr, standing) = (test_client::reply(TO).attr, Standing { order, empty: true });
+                shared.kept.learn(&shared.board, attr, &standing, lease, Instant::now());
+            };
+            learn(1);
+            // Nobody answers.
+            let seen = client.look_behind(&caller, &names, false).await;
+            let known = |making| client.behind(&seen, [TO; 2], making);
+            let own = shared.kept.making(&shared.board, TO, &name());
+            assert_eq!((known(1), known(0)), (Some(Vec::new()), None));
+            drop(own);
+            shared.board.recall([Subject::inode(TO)].into_iter());
+            assert_eq!(known(0), None, "by another client");
+            learn(2);
+            let own = shared.kept.making(&shared.board, TO, &Name::new(&b"y"[..]).expect("a name"));
+            let seen = client.look_behind(&caller, &names, false).await;
+            drop(own);
+            assert_eq!(client.behind(&seen, [TO; 2], 0), None, "a change was under way");
         });
     }
 

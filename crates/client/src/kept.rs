@@ -107,12 +107,18 @@ impl Kept {
 
     /// Whether it is known that `name` is not in `directory`.
     pub(crate) fn is_absent(&self, board: &Board, directory: InodeId, name: &Name, now: Instant) -> bool {
+        self.absent(board, directory, name, now).is_some()
+    }
+
+    /// Where it is known that `name` is not in `directory`: the lease on that, under which no other client makes it.
+    pub(crate) fn absent(&self, board: &Board, directory: InodeId, name: &Name, now: Instant) -> Option<Lease> {
         if !self.is_enabled() {
-            return false;
+            return None;
         }
         let mut table = self.table();
-        let Some(known) = table.directories.get(&directory) else { return false };
-        known.names.as_ref().is_some_and(|names| !names.contains_key(name)) && board.holds(known.lease, now)
+        let known = table.directories.get(&directory)?;
+        let is_absent = known.names.as_ref().is_some_and(|names| !names.contains_key(name));
+        (is_absent && board.holds(known.lease, now)).then_some(known.lease)
     }
 
     /// Before a change is sent that may make `name`. Until the end of what is given back.
