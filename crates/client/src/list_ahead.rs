@@ -27,8 +27,10 @@ use crate::tours::{AHEAD_MAX, Tours};
 /// where all are large.
 const PAGES_MAX: usize = 4 * AHEAD_MAX;
 const ENTRIES_MAX: u32 = 1024;
-/// Who has not come by then does not come.
+/// Who has not come by then does not come, or so late that less is to be asked for ahead.
 const KEEP: Duration = Duration::from_secs(5);
+/// Who comes later gets no more asked for ahead: that would be kept in vain.
+const EARLY: Duration = Duration::from_millis(2500);
 
 #[derive(Default)]
 pub(crate) struct ListAhead {
@@ -63,10 +65,15 @@ impl ListAhead {
         lock(&self.asked)
     }
 
+    /// Forgets those to which nobody has come.
+    fn expire(&self, now: Instant) -> Vec<InodeId> {
+        let is_late = |one: &mut Asked| now.saturating_duration_since(one.at) >= KEEP;
+        self.asked().extract_if(.., is_late).map(|one| one.directory).collect()
+    }
+
     /// `None` where it is asked for already, or too many are: then it may be once more a listing later.
     fn ask(&self, directory: InodeId, now: Instant) -> Option<Errand<Coming>> {
         let mut asked = self.asked();
-        asked.retain(|one| now.saturating_duration_since(one.at) < KEEP);
         if asked.len() >= PAGES_MAX || asked.iter().any(|one| one.directory == directory) {
             return None;
         }
@@ -76,10 +83,10 @@ impl ListAhead {
         Some(errand)
     }
 
-    fn take(&self, directory: InodeId) -> Option<Arc<Promise<Coming>>> {
+    fn take(&self, directory: InodeId) -> Option<Asked> {
         let mut asked = self.asked();
         let at = asked.iter().position(|one| one.directory == directory)?;
-        Some(asked.swap_remove(at).promise)
+        Some(asked.swap_remove(at))
     }
 }
 
@@ -91,15 +98,18 @@ impl Client {
 
     /// It is given this page. `ahead`: of how many entries a page is to be that is asked for ahead; `None` to ask for none.
     pub(crate) fn has_listed(&self, directory: InodeId, page: &Listing, ahead: Option<u32>) {
+        let (list_ahead, now) = (&self.shared.list_ahead, Instant::now());
+        let late = if ahead.is_some() { list_ahead.expire(now) } else { Vec::new() };
         let next = {
-            let mut tours = self.shared.list_ahead.tours();
+            let mut tours = list_ahead.tours();
+            tours.were_too_far(&late);
             let directories = page.entries.iter().filter(|entry| entry.kind == FileType::Directory);
             tours.finds(directory, directories.map(|entry| entry.inode), page.end);
             if ahead.is_some() { tours.next(directory) } else { Vec::new() }
         };
         let Some(count) = ahead else { return };
         for directory in next {
-            if let Some(errand) = self.shared.list_ahead.ask(directory, Instant::now()) {
+            if let Some(errand) = list_ahead.ask(directory, now) {
                 self.list_later(directory, count.clamp(1, ENTRIES_MAX), errand);
             }
         }
@@ -121,13 +131,15 @@ impl Client {
     /// # Errors
     /// `EINTR`.
     pub(crate) async fn listed_ahead(&self, caller: &Caller<'_>, directory: InodeId) -> Result<Option<Listing>, Errno> {
-        let Some(promise) = self.shared.list_ahead.take(directory) else { return Ok(None) };
+        let Some(Asked { at, promise, .. }) = self.shared.list_ahead.take(directory) else { return Ok(None) };
+        // Before the wait for a page that is on its way: the farther the shard is, the more is to be.
+        let is_early = at.elapsed() < EARLY;
         let ladder = Ladder::new(ring::now(), self.shared.config.retry_timeout);
         let page = until_ending(caller, &ladder, pin!(promise.outcome()), || {}).await?.flatten();
         drop(promise);
         let (listings, board, now) = (&self.shared.listings, &self.shared.board, Instant::now());
         let page = page.filter(|page| listings.goes_on(board, directory, page.begun, page.changes, now));
-        if page.is_some() {
+        if page.is_some() && is_early {
             self.shared.list_ahead.tours().was_right(directory);
         }
         Ok(page.map(|page| Arc::try_unwrap(page).map_or_else(|page| page.listing.clone(), |page| page.listing)))
@@ -136,7 +148,17 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use types::attr::Attr;
+    use types::name::Name;
+    use wire::v1::meta::{DirectoryReply, Standing};
+
     use super::*;
+    use crate::directory::Entry;
+    use crate::shared::Shared;
+    use crate::test_client;
+    use crate::tours::AHEAD_MIN;
+
+    const ROOT: InodeId = InodeId(1);
 
     #[test]
     fn a_directory_is_asked_for_once_and_no_more_than_so_many() {
@@ -147,8 +169,73 @@ mod tests {
         assert!(ahead.take(all[3]).is_some() && ahead.take(all[3]).is_none());
         assert!(ahead.ask(all[4], now).is_none(), "it is asked for");
         assert!(ahead.ask(all[3], now).is_some());
-        assert!(ahead.ask(all[4], now + KEEP).is_some(), "nobody came");
+        assert!(ahead.expire(now + KEEP / 2).is_empty());
+        assert_eq!(ahead.expire(now + KEEP).len(), PAGES_MAX, "nobody came");
+        assert!(ahead.ask(all[4], now + KEEP).is_some() && ahead.expire(now + KEEP).is_empty());
         assert_eq!(ahead.asked().len(), 1);
         drop(errands);
+    }
+
+    fn listing(directories: &[InodeId]) -> Listing {
+        let entries = directories.iter().zip(1..).map(|(&inode, cookie)| Entry {
+            name: Name::new(format!("d{cookie}").as_bytes()).expect("a name"),
+            inode,
+            kind: FileType::Directory,
+            cookie,
+            named: None,
+        });
+        Listing { entries: entries.collect(), end: true, parent: ROOT }
+    }
+
+    fn list(client: &Client, directory: InodeId, found: &[InodeId]) {
+        client.begins_listing(directory);
+        client.has_listed(directory, &listing(found), Some(10));
+    }
+
+    fn grows_old(client: &Client, age: Duration) {
+        client.shared.list_ahead.asked().iter_mut().for_each(|one| one.at -= age);
+    }
+
+    #[test]
+    fn who_walks_slowly_gets_less_asked_for_ahead() {
+        test_client::run(async |client| {
+            let list_ahead = &client.shared.list_ahead;
+            let all: Vec<_> = (1000..1100).map(InodeId).collect();
+            list(&client, ROOT, &all);
+            all[..2].iter().for_each(|&directory| list(&client, directory, &[]));
+            (0..AHEAD_MAX).for_each(|_| list_ahead.tours().was_right(ROOT));
+            for (at, expected) in [(2, AHEAD_MAX), (3, AHEAD_MAX / 2), (4, AHEAD_MAX / 4)] {
+                list(&client, all[at], &[]);
+                assert_eq!(list_ahead.asked().len(), expected);
+                grows_old(&client, KEEP);
+            }
+        });
+    }
+
+    #[test]
+    fn only_what_is_used_early_makes_more_be_asked_for_ahead() {
+        test_client::run(async |client| {
+            let (Shared { list_ahead, listings, board, .. }, caller) =
+                (&*client.shared, Caller::patient(Credentials::default()));
+            let all: Vec<_> = (1000..1100).map(InodeId).collect();
+            list(&client, ROOT, &all);
+            all[..3].iter().for_each(|&directory| list(&client, directory, &[]));
+            list_ahead.asked().clear();
+            for (directory, age, expected) in [(all[3], EARLY, AHEAD_MIN), (all[4], Duration::ZERO, AHEAD_MIN + 1)] {
+                let errand = list_ahead.ask(directory, Instant::now()).expect("room");
+                grows_old(&client, age);
+                let attr = Attr { kind: FileType::Directory, ..test_client::reply(directory).attr };
+                let told = DirectoryReply { attr, standing: Standing { order: 1, empty: true }, lease_ms: 10_000 };
+                let begun = Listed::told(board.ticket(), &told);
+                let page = Page { listing: listing(&[]), begun, changes: listings.changes(directory) };
+                errand.ends(Some(Arc::new(page)));
+                client.begins_listing(directory);
+                let page = client.listed_ahead(&caller, directory).await.expect("nobody ends");
+                list_ahead.asked().clear();
+                client.has_listed(directory, &page.expect("it is good"), Some(10));
+                assert_eq!(list_ahead.asked().len(), expected);
+                list_ahead.asked().clear();
+            }
+        });
     }
 }

@@ -8,7 +8,7 @@
 //! Walks do not know of each other, though they may go through the same directories: each has its own place there, and those
 //! that begin at different directories learn by themselves.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use types::id::InodeId;
 
 /// After so many of a directory one after the other, the next are expected.
@@ -261,10 +261,22 @@ impl Tours {
         self.walks.get_mut(&self.directories.get(&directory)?.walk)
     }
 
-    /// `directory`, which is being listed, had been asked for ahead: more may be.
+    /// `directory`, which is being listed, had been asked for ahead not long before: more may be.
     pub(crate) fn was_right(&mut self, directory: InodeId) {
         if let Some(walk) = self.walk_of(directory) {
             walk.ahead = (walk.ahead + 1).min(AHEAD_MAX);
+        }
+    }
+
+    /// These had been asked for ahead, and nobody came to them in time: their walks are slow, or have gone elsewhere.
+    pub(crate) fn were_too_far(&mut self, late: &[InodeId]) {
+        let walk = |&directory: &InodeId| Some(self.directories.get(&self.place(directory)?.parent)?.walk);
+        // All that have come to their end together are one mistake.
+        let walks: FxHashSet<InodeId> = late.iter().filter_map(walk).collect();
+        for id in walks {
+            if let Some(walk) = self.walks.get_mut(&id) {
+                walk.ahead = AHEAD_MIN.max(walk.ahead / 2);
+            }
         }
     }
 
@@ -322,6 +334,24 @@ mod tests {
             assert!(list(&mut tours, all[number], &[]).is_empty());
         }
         assert_eq!(list(&mut tours, all[43], &[]), all[44..44 + AHEAD_MIN]);
+    }
+
+    #[test]
+    fn where_nobody_comes_in_time_only_half_as_many_guesses_are_made() {
+        let mut tours = Tours::default();
+        let (all, others) = (children(1, 100), children(2, 100));
+        for (directory, within) in [(ROOT, &all), (InodeId(2), &others)] {
+            list(&mut tours, directory, within);
+            (0..3).for_each(|number| drop(list(&mut tours, within[number], &[])));
+            (0..AHEAD_MAX).for_each(|_| tours.was_right(within[2]));
+        }
+        for (number, half) in [8, 4, AHEAD_MIN, AHEAD_MIN].into_iter().enumerate() {
+            let at = 3 + number;
+            tours.were_too_far(&all[at..at + 3]);
+            assert_eq!(list(&mut tours, all[at], &[]).len(), half);
+        }
+        assert_eq!(list(&mut tours, others[3], &[]).len(), AHEAD_MAX, "another walk");
+        tours.were_too_far(&[InodeId(77)]);
     }
 
     #[test]
