@@ -42,14 +42,15 @@ impl Who {
         line(status, "Uid").nth(3).is_none_or(|own| own.parse() != Ok(self.uid))
     }
 
-    /// The kernel lets it read attributes of `trusted.`: a capability that counts outside of user namespaces alone.
+    /// Attributes of `trusted.` are listed for it; who reads one, the kernel looks. For root without the privilege too: an
+    /// overlay acts in the thread of whoever changes a file, and what is not listed for that one is lost in the copy.
     pub(crate) fn is_trusted(self) -> bool {
-        match self.status() {
-            Some(status) if !self.acts_for_another(&status) => {
-                has_capability(&status, CAP_SYS_ADMIN) && self.is_in_our_user_namespace()
-            }
-            _ => self.uid == 0,
-        }
+        self.uid == 0 || self.status().is_some_and(|status| self.is_privileged_by(&status))
+    }
+
+    /// A capability that counts outside of user namespaces alone.
+    fn is_privileged_by(self, status: &str) -> bool {
+        !self.acts_for_another(status) && has_capability(status, CAP_SYS_ADMIN) && self.is_in_our_user_namespace()
     }
 
     /// Others have their capabilities over what belongs to their own user namespace.
@@ -170,6 +171,18 @@ mod tests {
         assert!(who(0).is_trusted() && !who(1).is_trusted());
         assert!(who(0).may_fix() && who(1).may_fix(), "by the word of the kernel");
         assert!(who(1).has_over(2, 6, Right::SetGroupId), "by the word of the kernel");
+    }
+
+    #[test]
+    fn trusted_are_root_and_who_has_the_privilege_itself() {
+        let who = Who { uid: 7, gid: 5, thread: std::process::id(), is_unprivileged: false };
+        let may = |user: u32, capabilities: u64| {
+            who.is_privileged_by(&format!("Uid:\t8\t8\t8\t{user}\nCapEff:\t{capabilities:016x}\n"))
+        };
+        assert!(may(7, 1 << CAP_SYS_ADMIN));
+        assert!(!may(7, !(1 << CAP_SYS_ADMIN)));
+        assert!(!may(8, 1 << CAP_SYS_ADMIN), "another one acts");
+        assert!(Who { uid: 0, ..who }.is_trusted(), "whatever the thread may");
     }
 
     #[test]
