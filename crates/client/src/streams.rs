@@ -119,8 +119,9 @@ impl<T: Clone> Streams<T> {
         if comes {
             stream.comes(now);
         }
-        if stream.is_read_on() {
-            self.read_on += usize::from(!was_read_on);
+        let is_read_on = stream.is_read_on();
+        self.read_on = self.read_on + usize::from(is_read_on) - usize::from(was_read_on);
+        if is_read_on {
             let share = KEPT_MAX / 2 / self.read_on as u64;
             let len = piece.end - piece.start;
             let farthest = stream.farthest.min(share).max(len);

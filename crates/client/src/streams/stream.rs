@@ -9,6 +9,9 @@ use crate::streams::KEEP;
 /// has the beginning of the file; one that leaves out a little has one.
 const POINTS: u32 = 4;
 const ADJACENT: u32 = 2;
+/// It comes within so many reads of the file after the one before; later it is there by chance, as others read at random
+/// places, and takes half of the points.
+const LATELY: u64 = 16;
 /// A little is so many pieces, bytes at most.
 const NEAR_PIECES: u64 = 4;
 const NEAR_MAX: u64 = 4 << 20;
@@ -46,12 +49,12 @@ impl Stream {
     }
 
     pub(super) fn goes_on(&mut self, piece: &Range<u64>, read: u64, now: Instant) {
-        let points = match piece.start {
-            start if start == self.next => ADJACENT,
-            start if start > self.next => 1,
-            _ => 0,
+        let is_late = read - self.read > LATELY;
+        self.points = match piece.start {
+            start if start == self.next => self.points.saturating_add(ADJACENT),
+            _ if is_late => self.points / 2,
+            start => self.points.saturating_add(u32::from(start > self.next)),
         };
-        self.points = self.points.saturating_add(points);
         self.next = self.next.max(piece.end);
         self.farthest = self.farthest.max(piece.end - piece.start).min(FARTHEST);
         (self.read, self.read_at) = (read, now);
@@ -70,5 +73,43 @@ impl Stream {
 
     pub(super) fn is_read_on(&self) -> bool {
         self.points >= POINTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::streams::Streams;
+
+    #[test]
+    fn who_is_near_by_chance_takes_points() {
+        let now = Instant::now();
+        let mut stream = Stream::new(&(10..20), 1, now);
+        let mut goes_on = |piece: Range<u64>, read| {
+            stream.goes_on(&piece, read, now);
+            stream.points
+        };
+        assert_eq!(goes_on(20..30, 500), 2, "it follows, however late");
+        assert_eq!(goes_on(40..50, 500 + LATELY), 3);
+        assert_eq!(goes_on(30..40, 501 + LATELY), 3, "in another order");
+        assert_eq!(goes_on(60..70, 502 + 2 * LATELY), 1);
+        assert_eq!(goes_on(70..80, 900), 3);
+    }
+
+    #[test]
+    fn who_jumps_about_in_a_short_file_has_little_asked_for() {
+        const LEN: u64 = 128 << 10;
+        const SIZE: u64 = 256 << 20;
+        const READS: u64 = 4000;
+        let (mut streams, now, mut dice, mut asked) = (Streams::default(), Instant::now(), 1_u64, 0);
+        for _ in 0..READS {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let begin = (dice >> 33) % (SIZE / LEN) * LEN;
+            streams.read(1, begin..begin + LEN, SIZE, now, |range| {
+                asked += range.end - range.start;
+                Some(())
+            });
+        }
+        assert!(asked < READS * LEN / 20, "{asked} were asked for");
     }
 }
