@@ -67,7 +67,10 @@ struct Tidying(Arc<Shared>);
 impl Tidying {
     /// `None` where there is one.
     fn begin(shared: &Arc<Shared>) -> Option<Self> {
-        (!shared.tidied.0.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(shared)))
+        let tidied = &shared.tidied.0;
+        // Who jumps about asks with each read, and is not to take the flag from the others.
+        let is_first = !tidied.load(Ordering::Acquire) && !tidied.swap(true, Ordering::AcqRel);
+        is_first.then(|| Self(Arc::clone(shared)))
     }
 
     async fn run(mut self) {
@@ -81,7 +84,7 @@ impl Tidying {
                 continue;
             }
             drop(self);
-            // Who asked for something in between has seen this task, and relies on it.
+            // Who asked for something in between, or jumps about, has seen this task, and relies on it.
             if !shared.tidy_streams(ring::now()) {
                 return;
             }
@@ -137,14 +140,22 @@ impl Client {
                 fetch
             })
         };
-        streams.read(number, piece, size, ring::now(), ask)
+        let found = streams.read(number, piece, size, ring::now(), ask);
+        if streams.are_many() {
+            self.see_to_tidying();
+        }
+        found
+    }
+
+    fn see_to_tidying(&self) {
+        if let Some(tidying) = Tidying::begin(&self.shared) {
+            ring::spawn(tidying.run());
+        }
     }
 
     pub(crate) fn fetch_all(&self, inode: InodeId, size: u64, asked: Vec<Asked>) {
-        if !asked.is_empty()
-            && let Some(tidying) = Tidying::begin(&self.shared)
-        {
-            ring::spawn(tidying.run());
+        if !asked.is_empty() {
+            self.see_to_tidying();
         }
         for (wanted, fetch) in asked {
             self.fetch(inode, wanted, size, fetch);
@@ -212,6 +223,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_client;
+
+    #[test]
+    fn who_jumps_about_is_seen_to_though_nothing_is_asked_for() {
+        const FILE: InodeId = InodeId(77);
+        test_client::run(async |client| {
+            client.shared.with_new_file(FILE, || test_client::file(FILE), |file| file.add_handle(true));
+            let mut asked = Vec::new();
+            let mut reads_at = |place: u64| {
+                let piece = place << 30..(place << 30) + 4096;
+                client.shared.with_file(FILE, |file| client.find_runs(file, (1, 1 << 40), piece, &mut asked));
+                client.shared.tidied.0.load(Ordering::Relaxed)
+            };
+            assert!(!(1..5).any(&mut reads_at), "few streams may stay");
+            assert!((5..20).any(&mut reads_at));
+            assert!(asked.is_empty());
+        });
+    }
 
     #[test]
     fn bytes_that_are_kept_are_counted_until_nobody_has_them() {

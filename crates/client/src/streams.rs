@@ -13,6 +13,8 @@ mod stream; // where one reader goes on
 
 /// Streams of one file that are known at a time: those of the threads of a loader, or of the processes on a large host.
 const STREAMS_MAX: usize = 128;
+/// Where a file has more, they are looked after though nothing is asked for: they take memory.
+const FEW: usize = 8;
 /// So many of too many are looked at at least for one to give up.
 const LOOKED_AT: usize = 8;
 /// What is asked for at once is as long as what is read, within these bounds, bytes...
@@ -299,6 +301,10 @@ impl<T: Clone> Streams<T> {
             // A piece at least is asked for all the same.
             self.streams[at].farthest /= 2;
         }
+    }
+
+    pub(crate) fn are_many(&self) -> bool {
+        self.streams.len() > FEW
     }
 
     /// The end of what was asked for.
