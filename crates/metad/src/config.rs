@@ -47,7 +47,7 @@ conf::knobs! {
         write_buffer: Size = "64MiB",
         /// Files that each shard's database keeps open: opening one costs more than to read from it, and one that is open some
         /// kilobytes of memory. At least 32. 0: a quarter of the files that the process may have open (LimitNOFILE), shared by
-        /// all shards, 512 to 4096 for each.
+        /// all shards, or up to half for 512 of each; at most 4096 for each.
         open_files: u16 = "0",
         /// Inodes and names that are kept in memory, each, per shard.
         hot_entries: usize = "65536",
@@ -90,7 +90,7 @@ pub(crate) const SHARDS_MAX: u16 = 64;
 /// Below it, clients that are merely slow would lose their sessions between two heartbeats.
 const SESSION_EXPIRY_MIN: Duration = Duration::from_secs(2);
 /// With fewer, a database opens a file for each look-up.
-const OPEN_FILES_MIN: u16 = 32;
+pub(crate) const OPEN_FILES_MIN: u16 = 32;
 
 impl Config {
     /// The directory of shard `number`, from 1: the first lies in the node's directory itself, others below it.
