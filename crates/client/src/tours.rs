@@ -375,15 +375,15 @@ mod tests {
         let mut tours = Tours::default();
         let all = children(1, 30);
         list(&mut tours, ROOT, &all);
-        for number in 0..20 {
-            let within = children(10 + number as u64, 5);
-            let next = list(&mut tours, all[number], &within);
+        for (number, &directory) in (0..).zip(&all[..20]) {
+            let within = children(10 + number, 5);
+            let next = list(&mut tours, directory, &within);
             assert!(next.iter().all(|directory| !within.contains(directory)), "{number}");
         }
         // Another one enters them.
-        for number in 20..26 {
-            let within = children(10 + number as u64, 5);
-            let next = list(&mut tours, all[number], &within);
+        for (number, &directory) in (20..).zip(&all[20..26]) {
+            let within = children(10 + number, 5);
+            let next = list(&mut tours, directory, &within);
             assert_eq!(next.contains(&within[0]), number > 20, "{number}");
             within.iter().for_each(|&directory| drop(list(&mut tours, directory, &[])));
         }

@@ -207,7 +207,6 @@ fn open_store(config: &Config, home: &Home, open_files: u16) -> Result<RocksKv, 
         create: !known,
         grouping: Some(crate::GROUPING),
         page_cache_epoch: page_cache_epoch(home.dir()),
-        ..RocksConfig::default()
     };
     let store = RocksKv::open(&path, &rocks).map_err(|error| store_fatal(&path, &error))?;
     let path = path.display();
