@@ -8,8 +8,8 @@ use rocksdb::Env;
 use super::error;
 use crate::KvError;
 
-/// The pools get as many threads as this process has CPUs for, where it has so many stores. Each store has one flush and one
-/// compaction under way at most, however many there are.
+/// Each pool gets a thread for each of so many stores, but for no more than half of the CPUs that this process may use. Each
+/// store has one flush and one compaction under way at most, however many threads there are.
 ///
 /// # Errors
 /// Where RocksDB gives no environment.
